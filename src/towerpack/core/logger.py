@@ -1,0 +1,196 @@
+"""The log: coloured lines on the console, plain ones in `log.log` of the run's directory.
+
+Use it as `from towerpack import logger; logger.info("...")`. Nothing is opened or configured until
+the first message. A directory that already has content is handled by `action`, never by a question:
+
+| action | meaning |
+| --- | --- |
+| 'k' (default) | keep what is there and write beside it, as a resumed run wants |
+| 'b' | back up: the old directory is renamed with its date |
+| 'd' | delete the old directory |
+| 'n' | new: the directory gets the date and time as a suffix |
+| 'q' | quit: raise FileExistsError |
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+LOG_FILE = "log.log"
+_ACTIONS = "kbdnq"
+_COLOURS = {logging.DEBUG: "2", logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31"}
+_logger = logging.getLogger("towerpack")
+_directory: Path | None = None
+_file_handler: logging.FileHandler | None = None
+
+
+class _Formatter(logging.Formatter):
+    def __init__(self, coloured: Callable[[], bool]):
+        super().__init__(datefmt="%m%d %H:%M:%S")
+        self.coloured = coloured
+
+    def format(self, record: logging.LogRecord) -> str:
+        head = f"[{self.formatTime(record, self.datefmt)} @{record.filename}:{record.lineno}]"
+        if self.coloured():
+            head = f"\x1b[{_COLOURS.get(record.levelno, '31')}m{head}\x1b[0m"
+        label = {logging.WARNING: "WRN ", logging.ERROR: "ERR ", logging.CRITICAL: "FATAL "}
+        text = f"{head} {label.get(record.levelno, '')}{record.getMessage()}"
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return text
+
+
+class _ConsoleHandler(logging.Handler):
+    """Writes to whatever is sys.stderr at the moment (sys.stdout in a notebook, where stderr is red).
+
+    A closed or broken console loses the line, not the run: the file still has it.
+    """
+
+    def stream(self) -> Any:
+        return sys.stdout if in_notebook() else sys.stderr
+
+    def coloured(self) -> bool:
+        try:
+            stream = self.stream()
+            return bool(stream and stream.isatty()) and "NO_COLOR" not in os.environ
+        except ValueError:
+            return False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            stream = self.stream()
+            if stream is not None:
+                stream.write(self.format(record) + "\n")
+                stream.flush()
+        except (OSError, ValueError):
+            pass
+
+
+def in_notebook() -> bool:
+    return "ipykernel" in sys.modules
+
+
+def _prepared() -> logging.Logger:
+    """The logger with a console handler, added at the first use unless the user configured one."""
+    if not _logger.handlers:
+        handler = _ConsoleHandler()
+        handler.setFormatter(_Formatter(handler.coloured))
+        _logger.addHandler(handler)
+        _logger.propagate = False  # the root logger's handlers would print it twice
+        if _logger.level == logging.NOTSET:
+            _logger.setLevel(logging.INFO)
+    return _logger
+
+
+def debug(message: object, *args: object, **kwargs: Any) -> None:
+    _prepared().debug(message, *args, stacklevel=2, **kwargs)
+
+
+def info(message: object, *args: object, **kwargs: Any) -> None:
+    _prepared().info(message, *args, stacklevel=2, **kwargs)
+
+
+def warning(message: object, *args: object, **kwargs: Any) -> None:
+    _prepared().warning(message, *args, stacklevel=2, **kwargs)
+
+
+def error(message: object, *args: object, **kwargs: Any) -> None:
+    _prepared().error(message, *args, stacklevel=2, **kwargs)
+
+
+def exception(message: object, *args: object, **kwargs: Any) -> None:
+    _prepared().exception(message, *args, stacklevel=2, **kwargs)
+
+
+def critical(message: object, *args: object, **kwargs: Any) -> None:
+    _prepared().critical(message, *args, stacklevel=2, **kwargs)
+
+
+def set_level(level: int | str) -> None:
+    _prepared().setLevel(level)
+
+
+warn = warning
+setLevel = set_level  # noqa: N816 (the name that logging, and so every old script, uses)
+
+
+def set_logger_dir(dirname: str | Path, action: str | None = None) -> Path:
+    """Makes `dirname` the directory of this run and logs to `log.log` in it.
+
+    An older `log.log` there is renamed with its date. `action` says what to do when the directory
+    has content (see above); None means 'k'. Returns the directory.
+    """
+    global _directory, _file_handler
+    action = action or "k"
+    if action not in _ACTIONS:
+        raise ValueError(f"expected an action of {', '.join(_ACTIONS)}, received {action!r}")
+    directory = Path(os.path.abspath(os.path.expanduser(dirname)))
+    close_log_file()
+    if directory.is_dir() and any(directory.iterdir()):
+        directory = _clear(directory, action)
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / LOG_FILE
+    if path.exists():
+        path.rename(_unused(path.with_name(f"{LOG_FILE}.{_stamp(path.stat().st_mtime)}")))
+    handler = logging.FileHandler(path, encoding="utf-8", delay=False)
+    handler.setFormatter(_Formatter(lambda: False))
+    log = _prepared()
+    log.addHandler(handler)
+    _directory, _file_handler = directory, handler
+    info("Command line: %s", " ".join(sys.argv))
+    return directory
+
+
+def auto_set_dir(action: str | None = None, name: str | None = None) -> Path:
+    """`set_logger_dir('train_log/<script>[-name]')`, where <script> is the file being run."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    script = Path(main).stem if main else "interactive"
+    return set_logger_dir(Path("train_log", f"{script}-{name}" if name else script), action)
+
+
+def get_logger_dir() -> str | None:
+    """The directory of this run, or None when none has been set."""
+    return str(_directory) if _directory else None
+
+
+def close_log_file() -> None:
+    """Forgets the run's directory and closes its log file; logging goes on on the console."""
+    global _directory, _file_handler
+    if _file_handler:
+        _logger.removeHandler(_file_handler)
+        _file_handler.close()
+    _directory = _file_handler = None
+
+
+def _clear(directory: Path, action: str) -> Path:
+    if action == "q":
+        raise FileExistsError(
+            f"{directory} is not empty; choose another directory or another action of {_ACTIONS}"
+        )
+    if action == "d":
+        shutil.rmtree(directory)
+    elif action == "b":
+        old = _unused(directory.with_name(f"{directory.name}.{_stamp(time.time())}"))
+        directory.rename(old)
+        info("the old %s is now %s", directory.name, old)
+    elif action == "n":
+        return _unused(directory.with_name(f"{directory.name}-{_stamp(time.time())}"))
+    return directory
+
+
+def _stamp(seconds: float) -> str:
+    return time.strftime("%m%d-%H%M%S", time.localtime(seconds))
+
+
+def _unused(path: Path) -> Path:
+    candidate, number = path, 1
+    while candidate.exists():
+        candidate, number = path.with_name(f"{path.name}.{number}"), number + 1
+    return candidate

@@ -1,0 +1,129 @@
+"""Progress of long work: a live bar on a terminal or in a notebook, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+from rich import progress as rich_progress
+from rich.console import Console
+
+from towerpack.core import logger
+
+T = TypeVar("T")
+PLAIN_INTERVAL = 30.0  # seconds between lines in a log file: enough to see life, not to drown it
+
+
+class Progress:
+    """A progress bar for `total` items (None: unknown), used as a context manager.
+
+    On a terminal it is drawn by rich; elsewhere a line is logged at most every 30 seconds and one at
+    the end of work that took longer than that. `note` sets a short text shown behind the bar.
+
+    >>> with Progress(3, "reading") as bar:
+    ...     for _ in range(3):
+    ...         bar.update()
+    """
+
+    def __init__(self, total: int | None, description: str = "", unit: str = "it"):
+        self.total, self.description, self.unit = total, description, unit
+        self.done = 0
+        self._note = ""
+        self._live: rich_progress.Progress | None = None
+        self._started = self._last_line = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        self._started = self._last_line = time.monotonic()
+        if is_live():
+            self._live = rich_progress.Progress(
+                *_columns(self.unit), console=Console(stderr=True), transient=False
+            )
+            self._live.start()
+            self._task = self._live.add_task(self.description, total=self.total, note="")
+        return self
+
+    def update(self, count: int = 1) -> None:
+        self.done += count
+        if self._live:
+            self._live.update(self._task, advance=count)
+        elif time.monotonic() - self._last_line > PLAIN_INTERVAL:
+            self._last_line = time.monotonic()
+            logger.info(self._line())
+
+    def note(self, text: str) -> None:
+        self._note = text
+        if self._live:
+            self._live.update(self._task, note=text)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._live:
+            self._live.stop()
+            self._live = None
+        elif kind is None and time.monotonic() - self._started > PLAIN_INTERVAL:
+            logger.info(self._line())
+
+    def _line(self) -> str:
+        seconds = time.monotonic() - self._started
+        of = f"/{self.total}" if self.total is not None else ""
+        rate = f"{self.done / seconds:.4g} {self.unit}/s" if seconds else ""
+        return " ".join(filter(None, [self.description, f"{self.done}{of}", rate, self._note]))
+
+
+def track(iterable: Iterable[T], total: int | None = None, description: str = "") -> Iterator[T]:
+    """Iterates with a progress bar; the total is taken from `len` where there is one.
+
+    >>> sum(track([1, 2, 3], description="adding"))
+    6
+    """
+    if total is None:
+        try:
+            total = len(iterable)  # type: ignore[arg-type]
+        except (TypeError, NotImplementedError):
+            total = None
+    with Progress(total, description) as bar:
+        for item in iterable:
+            yield item
+            bar.update()
+
+
+def is_live() -> bool:
+    """Whether someone is looking: stderr is a terminal, or this is a notebook."""
+    if logger.in_notebook():
+        return True
+    try:
+        return bool(sys.stderr and sys.stderr.isatty())
+    except ValueError:  # closed
+        return False
+
+
+def _columns(unit: str) -> list[Any]:
+    amount: list[Any]
+    if unit == "B":
+        amount = [rich_progress.DownloadColumn(), rich_progress.TransferSpeedColumn()]
+    else:
+        amount = [rich_progress.MofNCompleteColumn(), _RateColumn(unit)]
+    return [
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(bar_width=None),
+        *amount,
+        rich_progress.TimeRemainingColumn(elapsed_when_finished=True),
+        rich_progress.TextColumn("{task.fields[note]}"),
+    ]
+
+
+class _RateColumn(rich_progress.ProgressColumn):
+    def __init__(self, unit: str):
+        super().__init__()
+        self.unit = unit
+
+    def render(self, task: rich_progress.Task) -> str:
+        speed = task.finished_speed or task.speed
+        return f"{speed:.4g} {self.unit}/s" if speed else ""

@@ -1,0 +1,83 @@
+"""Randomness as a pure function of (seed, path, epoch, index).
+
+There is no global generator. Whoever needs randomness makes a `Stream` from a seed and from a path
+that tells it apart from other users of the same seed, and asks it for the generator of one
+datapoint. The numbers are the same in any process, for any number of workers, in any order of
+asking.
+
+Philox is counter-based: the seed and path are its key, the epoch and index are its counter, so
+jumping to a datapoint costs about 3 us where a fresh `default_rng` costs about 20.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+_WORD = (1 << 64) - 1
+
+
+def key_of(seed: int, path: Sequence[int | str] = ()) -> tuple[int, int]:
+    """The 128-bit key of a stream; different (seed, path) give unrelated keys."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise TypeError(f"expected an integer seed, received {seed!r} ({type(seed).__name__})")
+    text = "/".join([str(int(seed)), *map(str, path)])
+    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+
+
+class Stream:
+    """The generators of one user of randomness, one for each (epoch, index).
+
+    `generator` reuses one Philox: what it returns is valid until the next call on the same stream.
+    Take `fresh` for one that outlives it or is used in another thread.
+
+    >>> stream = Stream(7, "augment")
+    >>> a = stream.generator(epoch=2, index=41).integers(1000)
+    >>> _ = stream.generator(epoch=0, index=0).integers(1000)
+    >>> bool(a == Stream(7, "augment").fresh(2, 41).integers(1000))
+    True
+    """
+
+    def __init__(self, seed: int, *path: int | str):
+        self.seed, self.path = int(seed), path
+        self._key = np.array(key_of(seed, path), dtype=np.uint64)
+        self._philox = np.random.Philox(key=self._key)
+        self._generator = np.random.Generator(self._philox)
+        self._counter = np.zeros(4, dtype=np.uint64)
+        self._state = {
+            "bit_generator": "Philox",
+            "state": {"counter": self._counter, "key": self._key},
+            "buffer": np.zeros(4, dtype=np.uint64),
+            "buffer_pos": 4,  # the buffer is spent: the next draw computes a new block
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+
+    def generator(self, epoch: int, index: int) -> np.random.Generator:
+        # The first counter word runs while numbers are drawn; index and epoch take the words
+        # above it, so that the streams of two datapoints never overlap.
+        self._counter[1] = index & _WORD
+        self._counter[2] = epoch & _WORD
+        self._philox.state = self._state
+        return self._generator
+
+    def fresh(self, epoch: int, index: int) -> np.random.Generator:
+        return Stream(self.seed, *self.path).generator(epoch, index)
+
+    def __reduce__(self):
+        return Stream, (self.seed, *self.path)
+
+    def __repr__(self) -> str:
+        return f"Stream({', '.join(map(repr, (self.seed, *self.path)))})"
+
+
+def permutation(seed: int, path: Sequence[int | str], epoch: int, size: int) -> np.ndarray:
+    """The shuffled order of `size` items in one epoch, an int64 array.
+
+    >>> sorted(permutation(0, (), epoch=3, size=5).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    return Stream(seed, *path, "order").generator(epoch, 0).permutation(size)

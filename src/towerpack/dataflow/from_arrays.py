@@ -1,0 +1,112 @@
+"""Whole arrays as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from towerpack.core.seeds import permutation
+from towerpack.dataflow.base import DataFlow, Pass
+
+
+class ShuffledSource(DataFlow):
+    """Base of sources with random access that can be read in a shuffled order.
+
+    The order is `permutation(seed, epoch)`, computed once per epoch and kept for the latest one.
+    Subclasses implement `read(row)` and, where it pays, `read_rows` and `read_batch`, in the
+    storage's own order.
+    """
+
+    random_access = True
+
+    def __init__(self, shuffle: bool, seed: int):
+        self.shuffle, self.seed = shuffle, seed
+        self._order: tuple[Any, np.ndarray] | None = None
+
+    def order(self, pass_: Pass) -> np.ndarray | None:
+        """The row of each index in this pass; None for the storage's own order."""
+        if not self.shuffle:
+            return None
+        key = (pass_.epoch, pass_.branch, len(self))
+        cached = self._order  # read once: another thread may replace it
+        if cached is None or cached[0] != key:
+            cached = key, permutation(self.seed, pass_.branch, pass_.epoch, len(self))
+            self._order = cached
+        return cached[1]
+
+    def read(self, row: int) -> Any:
+        raise NotImplementedError
+
+    def read_rows(self, rows: np.ndarray) -> list[Any]:
+        return [self.read(int(row)) for row in rows]
+
+    def get(self, index: int, pass_: Pass) -> Any:
+        order = self.order(pass_)
+        return self.read(index if order is None else int(order[index]))
+
+    def get_rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> list[Any]:
+        return self.read_rows(self.rows(indices, pass_))
+
+    def rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> np.ndarray:
+        order = self.order(pass_)
+        return np.asarray(indices) if order is None else order[indices]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_order": None}  # workers compute it: cheaper than sending it
+
+
+class DataFromArrays(ShuffledSource):
+    """Datapoints from the rows of equally long arrays, memory-mapped ones too.
+
+    `DataFromArrays(images, labels)` gives `[image, label]`; a dict of arrays gives dicts. Random
+    access; batches of it are gathered with one indexing call per component. Single rows are views:
+    do not write into them.
+
+    >>> flow = DataFromArrays(np.arange(6).reshape(3, 2), np.array([7, 8, 9]))
+    >>> flow[1]
+    [array([2, 3]), np.int64(8)]
+    """
+
+    def __init__(
+        self, *arrays: np.ndarray | Mapping[str, np.ndarray], shuffle: bool = False, seed: int = 0
+    ):
+        super().__init__(shuffle, seed)
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+            self.keys: list[str] | None = list(arrays[0])
+            columns = list(arrays[0].values())
+        else:
+            self.keys = None
+            columns = list(arrays)  # type: ignore[arg-type]
+        self.arrays = [array if isinstance(array, np.ndarray) else np.asarray(array) for array in columns]
+        if not self.arrays or any(array.ndim == 0 for array in self.arrays):
+            raise ValueError("expected at least one array, each with a first axis of datapoints")
+        lengths = [len(array) for array in self.arrays]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"expected arrays of one length, received lengths {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def _datapoint(self, components: Sequence[Any]) -> Any:
+        if self.keys is None:
+            return list(components)
+        return dict(zip(self.keys, components, strict=True))
+
+    def read(self, row: int) -> Any:
+        return self._datapoint([array[row] for array in self.arrays])
+
+    def read_rows(self, rows: np.ndarray) -> list[Any]:
+        # One gather per component, then rows of the result: far cheaper than single indexing.
+        blocks = [array[rows] for array in self.arrays]
+        return [self._datapoint(row) for row in zip(*blocks, strict=True)]
+
+    def gather(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Any:
+        rows = self.rows(indices, pass_)
+        batch = []
+        for array in self.arrays:
+            out = pass_.allocate((len(rows), *array.shape[1:]), array.dtype)
+            # mode='clip' lets take write straight into `out`; the rows are in range by construction
+            batch.append(np.take(array, rows, axis=0, out=out, mode="clip"))
+        return self._datapoint(batch)
