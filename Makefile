@@ -1,0 +1,75 @@
+# towerpack. `make` lists the targets. Plain venv and pip; two environments:
+#   .venv       everything, with tensorflow-cpu and the tools
+#   .venv-data  without TensorFlow: proves that the data half needs none
+# Each is brought up to date when pyproject.toml changes, and not looked at otherwise.
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+BIN := .venv/bin
+DATA_BIN := .venv-data/bin
+PIP := -m pip --disable-pip-version-check install --quiet
+
+FORMATS := arrayrecord,hdf5,image,lmdb,parquet,svmlight,safetensors
+TEST_EXTRAS := tf-cpu,test,lint,$(FORMATS),export,rl,sklearn
+
+TF_FREE := core dataflow monitor
+TF_FREE_PATHS := $(TF_FREE:%=tests/%) $(TF_FREE:%=src/towerpack/%)
+PYTEST := -m pytest -n $(WORKERS) --dist loadfile
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test test-quick test-tf-free test-tf soak lint format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+
+demo: .venv/.demo ## train a small network on digits, from nothing, in about two minutes
+	$(BIN)/towerpack demo
+
+test: lint test-tf-free test-tf ## everything: lint, types, import contracts, all tests but soak
+
+lint: .venv/.test ## style, types, import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: .venv/.test ## put the code into the form that lint wants
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+test-tf-free: .venv-data/.test ## the data half, where TensorFlow is not installed
+	$(DATA_BIN)/python $(PYTEST) $(TF_FREE_PATHS) tests/house/test_without_tensorflow.py
+
+test-tf: .venv/.test ## all other tests, the slow ones last
+	$(BIN)/python $(PYTEST) $(TF_FREE_PATHS:%=--ignore=%) -m 'not slow and not soak'
+	$(BIN)/python $(PYTEST) $(TF_FREE_PATHS:%=--ignore=%) -m 'slow and not soak'
+
+test-quick: .venv/.test ## all tests that take seconds, in one environment
+	$(BIN)/python $(PYTEST) -m 'not slow and not soak'
+
+soak: .venv/.test ## the load and fault tests with large counts: an hour or more
+	$(BIN)/python -m pytest -m soak --timeout 7200
+
+clean: ## remove the environments, builds and caches
+	rm -rf .venv .venv-data build dist docs/_build
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
+
+# Stamps. `venv` keeps what is there, so that an environment is widened, not made anew.
+
+.venv/.demo: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python $(PIP) --editable '.[tf-cpu]'
+	touch $@
+
+.venv/.test: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python $(PIP) --editable '.[$(TEST_EXTRAS)]'
+	touch $@ .venv/.demo
+
+.venv-data/.test: pyproject.toml
+	$(PYTHON) -m venv .venv-data
+	$(DATA_BIN)/python $(PIP) --editable '.[test,$(FORMATS)]'
+	touch $@
