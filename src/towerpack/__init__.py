@@ -63,7 +63,7 @@ else:
         elif name in _HOME:
             found = getattr(_import(_HOME[name], name), name)
         else:
-            nearest = difflib.get_close_matches(name, dir(), n=3)
+            nearest = difflib.get_close_matches(name, __dir__(), n=3)
             hint = f"; the nearest are {', '.join(nearest)}" if nearest else ""
             raise AttributeError(f"towerpack has no public name {name!r}{hint}", name=name)
         globals()[name] = found  # so that the next access does not come here

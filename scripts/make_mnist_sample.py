@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Makes the digits that ship in the package from the full MNIST.
+
+    python scripts/make_mnist_sample.py DIRECTORY
+
+DIRECTORY holds the four IDX files, raw or .gz; without one, they are downloaded. The same input gives
+the same file, so that a difference in it means something.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from towerpack.dataflow.dataset import Mnist, mnist_sample
+
+TARGET = Path(mnist_sample.__file__).with_name(mnist_sample.FILE)
+LIMIT = 1_000_000  # bytes; the package stays small
+
+
+def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Like numpy.savez_compressed, but packed as tightly as zlib can and without the time of day."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            content = io.BytesIO()
+            np.lib.format.write_array(content, array, allow_pickle=False)
+            entry = zipfile.ZipInfo(f"{name}.npy")
+            archive.writestr(entry, content.getvalue(), zipfile.ZIP_DEFLATED, compresslevel=9)
+
+
+def main(directory: str | None = None) -> None:
+    arrays = {}
+    for name, size in mnist_sample.SIZES.items():
+        full = Mnist(name, shuffle=False, dir=directory)
+        arrays[f"{name}_images"] = full.images[:size]
+        arrays[f"{name}_labels"] = full.labels[:size].astype(np.uint8)
+        print(f"{name}: {size} images, of each digit {np.bincount(full.labels[:size]).tolist()}")
+    write_npz(TARGET, arrays)
+    size = TARGET.stat().st_size
+    print(f"{TARGET}: {size} bytes")
+    if size >= LIMIT:
+        sys.exit(f"expected less than {LIMIT} bytes, received {size}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])
