@@ -11,6 +11,7 @@ The public names of all rooms, flat, as scripts know them: `from towerpack impor
 
 import difflib
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING
 
 from towerpack._version import __version__
@@ -77,8 +78,8 @@ def __dir__() -> list[str]:
 def _import(module: str, name: str) -> object:
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("tensorflow", "keras"):
+    except ImportError as error:
+        if importlib.util.find_spec("tensorflow") is not None:
             raise
         raise ImportError(
             f"towerpack.{name} needs TensorFlow, which is not installed; "

@@ -1,0 +1,50 @@
+"""The commands and their arguments."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from towerpack._version import __version__
+
+app = typer.Typer(
+    name="towerpack",
+    help="Training with TensorFlow: a demo, and what a bug report needs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # a plain traceback is what people paste and search for
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"towerpack {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo() -> None:
+    """Train a small network on digits and draw what it learned."""
+    from towerpack.cli import demo as demonstration
+
+    demonstration.main()
+
+
+@app.command()
+def env() -> None:
+    """Print versions, devices and CPU features, for bug reports."""
+    from towerpack.cli.env import describe_environment
+
+    for key, value in describe_environment():
+        typer.echo(f"{key + ':':25}{value}")

@@ -1,0 +1,84 @@
+"""The flat vocabulary: every name resolves, every room is covered, mistakes are explained."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import towerpack
+
+# `compat` is reached by its old module paths, `cli` by its command; `core` publishes modules.
+FLAT_ROOMS = [room for room in towerpack._ROOMS if room not in ("core", "compat", "cli")]
+
+
+def type_checking_imports() -> dict[str, set[str]]:
+    """{module: names} of the imports that only editors and type checkers see."""
+    tree = ast.parse(Path(towerpack.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imports: dict[str, set[str]] = {}
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
+        imports.setdefault(str(node.module), set()).update(alias.name for alias in node.names)
+    return imports
+
+
+def test_every_name_resolves():
+    for name in towerpack.__all__:
+        assert getattr(towerpack, name) is not None, name
+
+
+@pytest.mark.parametrize("room", FLAT_ROOMS)
+def test_every_public_name_of_a_room_is_flat_too(room):
+    module = importlib.import_module(f"towerpack.{room}")
+    missing = sorted(set(module.__all__) - set(towerpack.__all__))
+    assert not missing, f"add them to _NAMES in towerpack/__init__.py: {missing}"
+    unexported = sorted(set(towerpack._NAMES.get(module.__name__, ())) - set(module.__all__))
+    assert not unexported, f"add them to the room's __all__: {unexported}"
+
+
+def test_no_name_has_two_homes_and_none_hides_a_room():
+    assert len(towerpack.__all__) == len(set(towerpack.__all__))
+    assert not set(towerpack.__all__) & set(towerpack._ROOMS)
+
+
+def test_tables_are_sorted():
+    for module, names in towerpack._NAMES.items():
+        assert list(names) == sorted(names), module
+    assert list(towerpack._MODULES) == sorted(towerpack._MODULES)
+
+
+def test_type_checkers_see_the_same_names():
+    seen = type_checking_imports()
+    for module, names in towerpack._NAMES.items():
+        assert seen.get(module) == {"*"} or set(names) <= seen.get(module, set()), module
+    for name, module in towerpack._MODULES.items():
+        assert name in seen.get(module.rpartition(".")[0], set()), name
+
+
+def test_star_import_gives_every_name():
+    script = "from towerpack import *; import towerpack; print(set(towerpack.__all__) - set(dir()))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"
+
+
+def test_rooms_are_attributes():
+    assert towerpack.core is importlib.import_module("towerpack.core")
+    assert set(towerpack._ROOMS) <= set(dir(towerpack))
+
+
+def test_B3_a_wrong_name_gives_the_nearest():
+    with pytest.raises(AttributeError, match="no public name 'datset'; the nearest are dataset"):
+        _ = towerpack.datset
+    assert not hasattr(towerpack, "qqqqqq")
+
+
+def test_without_tensorflow_the_error_names_the_extra():
+    script = "import sys; sys.modules['tensorflow'] = None; import towerpack; towerpack.tower"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "ImportError: towerpack.tower needs TensorFlow" in run.stderr
+    assert "pip install 'towerpack[tf]'" in run.stderr

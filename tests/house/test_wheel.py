@@ -1,0 +1,69 @@
+"""The wheel, built and installed in an empty environment away from the repository."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import towerpack
+
+ROOT = Path(__file__).parents[2]
+DEMO_SECONDS = 900  # of the pip install with TensorFlow, then the training, on a busy machine
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * DEMO_SECONDS)]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory, ROOT]
+    subprocess.run(command, check=True, capture_output=True)
+    return next(directory.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def environment(wheel, tmp_path_factory) -> Path:
+    """The programs of an environment that holds the wheel and what it needs: no TensorFlow."""
+    directory = tmp_path_factory.mktemp("installed") / "env"
+    venv.create(directory, with_pip=True)
+    install(directory / "bin", str(wheel))
+    return directory / "bin"
+
+
+def install(programs: Path, requirement: str) -> None:
+    command = [programs / "python", "-m", "pip", "install", "--quiet", requirement]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    package = {name for name in names if name.startswith("towerpack/")}
+    assert {"towerpack/py.typed", "towerpack/dataflow/dataset/mnist_sample.npz"} <= package
+    assert all(".dist-info/" in name for name in set(names) - package)
+
+
+def test_the_data_half_works_from_the_wheel(environment, tmp_path):
+    script = (
+        "import towerpack; assert 'site-packages' in towerpack.__file__; "
+        "from towerpack.dataflow import BatchData, dataset; "
+        "print(next(iter(BatchData(dataset.MnistSample('test'), 100)))[0].shape)"
+    )
+    run = subprocess.run(
+        [environment / "python", "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert run.stdout == "(100, 28, 28)\n", run.stderr
+
+
+def test_the_command_works_from_the_wheel(environment, tmp_path):
+    run = subprocess.run(
+        [environment / "towerpack", "env"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert re.search(rf"^towerpack: +{re.escape(towerpack.__version__)}$", run.stdout, re.MULTILINE)
