@@ -14,7 +14,7 @@ FORMATS := arrayrecord,hdf5,image,lmdb,parquet,svmlight,safetensors
 TEST_EXTRAS := tf-cpu,test,lint,$(FORMATS),export,rl,sklearn
 
 TF_FREE := core dataflow monitor
-TF_FREE_PATHS := $(TF_FREE:%=tests/%) $(TF_FREE:%=src/towerpack/%)
+TF_FREE_PATHS := $(wildcard $(TF_FREE:%=tests/%) $(TF_FREE:%=src/towerpack/%))
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
@@ -40,7 +40,8 @@ format: .venv/.test ## put the code into the form that lint wants
 	$(BIN)/ruff format
 
 test-tf-free: .venv-data/.test ## the data half, where TensorFlow is not installed
-	$(DATA_BIN)/python $(PYTEST) $(TF_FREE_PATHS) tests/house/test_without_tensorflow.py
+	TOWERPACK_TF_FREE=1 $(DATA_BIN)/python $(PYTEST) $(TF_FREE_PATHS) \
+		tests/house/test_without_tensorflow.py
 
 test-tf: .venv/.test ## all other tests, the slow ones last
 	$(BIN)/python $(PYTEST) $(TF_FREE_PATHS:%=--ignore=%) -m 'not slow and not soak'

@@ -1,4 +1,4 @@
-"""What holds for every test and doctest: its own directory and environment, and no clock that decides."""
+"""What holds for every test and doctest: a directory of its own, and no clock that decides."""
 
 from __future__ import annotations
 

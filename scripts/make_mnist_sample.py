@@ -3,8 +3,8 @@
 
     python scripts/make_mnist_sample.py DIRECTORY
 
-DIRECTORY holds the four IDX files, raw or .gz; without one, they are downloaded. The same input gives
-the same file, so that a difference in it means something.
+DIRECTORY holds the four IDX files, raw or .gz; without one, they are downloaded. The same input
+gives the same file, so that a difference in it means something.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LIMIT = 1_000_000  # bytes; the package stays small
 
 
 def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Like numpy.savez_compressed, but packed as tightly as zlib can and without the time of day."""
+    """Like numpy.savez_compressed, but packed as tightly as zlib can and without the time."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             content = io.BytesIO()

@@ -9,15 +9,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LARGEST = 1_000_000  # bytes: the digits, and nothing larger
 
-# Written in pieces, so that this file does not find itself.
+# With a character class in each, so that this file does not find itself.
 FORBIDDEN = re.compile(
-    "|".join(
-        [
-            r"(?<![\w.])/(?:ro" r"ot|wo" r"rk|ho" r"me/\w+|Us" r"ers/\w+)/\w",
-            r"py" r"pi\.org|python" r"hosted|npm" r"js\.org|deb\.debian" r"\.org",
-            r"<<<<" r"<<< ",
-        ]
-    )
+    r"(?<![\w.])/(?:roo[t]|wor[k]|home/\w+|Users/\w+)/\w"
+    r"|pypi[.]org|python[h]osted|npm[j]s[.]org|debian[.]org"
 )
 
 
@@ -42,7 +37,8 @@ def test_no_machine_paths_and_no_registry_hosts():
 
 
 def test_the_search_can_find():
-    assert FORBIDDEN.search("open('/ro" "ot/x')") and FORBIDDEN.search("https://py" "pi.org/simple")
+    for found in ("/{}/x", "https://{}.org/simple"):
+        assert FORBIDDEN.search(found.format("root" if found[0] == "/" else "pypi"))
     assert not FORBIDDEN.search("src/towerpack/root/work/x")
 
 

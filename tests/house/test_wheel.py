@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * DEMO_SECONDS)]
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     directory = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory, ROOT]
-    subprocess.run(command, check=True, capture_output=True)
+    options = ["--wheel", "--no-isolation", "--outdir", directory]
+    subprocess.run([sys.executable, "-m", "build", *options, ROOT], check=True, capture_output=True)
     return next(directory.glob("*.whl"))
 
 

@@ -65,7 +65,7 @@ def cpu() -> str:
 
 
 def available_cores() -> set[int]:
-    """The cores that this process may use: containers and batch systems give fewer than there are."""
+    """The cores that this process may use: fewer than there are, in containers and batch jobs."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))

@@ -67,7 +67,8 @@ def write_gz(files: dict[str, bytes], place: Path) -> None:
 
 
 def check(flow: Mnist, name: str) -> None:
-    assert len(flow) == COUNT[name] and [int(label) for _, label in flow] == list(range(COUNT[name]))
+    assert [int(label) for _, label in flow] == list(range(COUNT[name]))
+    assert len(flow) == COUNT[name]
     assert flow[0][0].dtype == np.float32
 
 
@@ -110,7 +111,7 @@ def test_what_cannot_be_had_says_where_to_put_it(files, server):
 
 
 def test_a_dir_without_the_files_is_an_error_not_a_download(files, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"has no t10k-images-idx3-ubyte\[.gz\]; put train-"):
+    with pytest.raises(FileNotFoundError, match=r"has no t10k-images-idx3-ubyte\[.gz\]; put"):
         Mnist("test", dir=tmp_path)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from towerpack.dataflow.base import Pass
-from towerpack.dataflow.from_arrays import ShuffledSource
+from towerpack.dataflow.shuffled_source import ShuffledSource
 
 _SCALE = np.float32(1 / 255)
 

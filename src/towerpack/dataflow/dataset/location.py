@@ -11,8 +11,8 @@ VARIABLES = ("TOWERPACK_DATASET", "TENSORPACK_DATASET")
 def get_dataset_path(*names: str) -> Path:
     """The directory of a data set: `names` under `$TOWERPACK_DATASET` or `$TENSORPACK_DATASET`.
 
-    Without either, under `towerpack` in `$XDG_CACHE_HOME`, which is `~/.cache` by default. Nothing is
-    created.
+    Without either, under `towerpack` in `$XDG_CACHE_HOME`, which is `~/.cache` by default. Nothing
+    is created.
     """
     for variable in VARIABLES:
         if os.environ.get(variable):
