@@ -9,26 +9,73 @@ Two kinds of flow, one protocol:
 
 Nothing here holds a position or a generator of random numbers in the flow itself: those belong to
 the iterator and to the `Pass` that it was made for.
+
+**Dropped datapoints.** `get` may return None: the flow drops that index, and iterators skip it. So
+there are `span()` indices, of which `len()` are datapoints where that is known. A stage whose
+meaning depends on how many datapoints there are (batching, taking, joining) iterates over its
+input's iterator, which skips, and refuses a None by index with `DroppedDatapoint`. A stage that
+treats each datapoint for itself walks the indices if its input does (`walks_indices`), so that
+index, and with it every random number, is the same in a worker and without one.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
+import threading
 from abc import ABC
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from towerpack.core.seeds import Stream
-from towerpack.dataflow.stacking import Allocate, stack_rows
+from towerpack.dataflow.iterators import (
+    EpochIterator,
+    FlowIterator,
+    IndexIterator,
+    ReplayIterator,
+    State,
+)
+from towerpack.dataflow.stacking import Allocate, BatchError, stack_rows
+from towerpack.dataflow.statistics import Counter, measured, measured_iterator
 
-State = dict[str, Any]  # JSON: str keys, numbers, strings, lists
+__all__ = [
+    "DataFlow",
+    "DataFlowTerminated",
+    "DroppedDatapoint",
+    "FlowIterator",
+    "IndexIterator",
+    "Pass",
+    "ProxyDataFlow",
+    "RNGDataFlow",
+    "RandomStage",
+    "Source",
+    "Stage",
+    "State",
+    "as_flow",
+]
 
 
 class DataFlowTerminated(BaseException):
     """A flow can never produce again (its other end is gone); not an ordinary end of a pass."""
+
+
+class DroppedDatapoint(BatchError, LookupError):
+    """A datapoint was asked for by its index, but the flow drops it."""
+
+    def __init__(self, index: int, asked_by: str):
+        super().__init__(
+            f"datapoint {index} was dropped by a function that returned None, so {asked_by} cannot "
+            "find its datapoints by index. Drop them in a FilterData, which says so in advance, or "
+            "map in workers with MultiProcessMapData(ds, num_proc, func) before this stage"
+        )
+        self.index, self.asked_by = index, asked_by
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.index, self.asked_by)
 
 
 @dataclass(frozen=True)
@@ -49,39 +96,6 @@ class Pass:
 
     def at_epoch(self, epoch: int) -> Pass:
         return replace(self, epoch=epoch)
-
-
-class FlowIterator(Iterator[Any], ABC):
-    """One running pass: closable at any moment, with a position that can be saved and restored.
-
-    `state()` is a small JSON value that follows what the consumer has received, not what was
-    prefetched. `restore(state)` puts this iterator there: what follows equals, bit for bit, what
-    would have followed. `close()` frees everything, at once, and may be called twice; the iterator
-    then is at its end.
-    """
-
-    def __iter__(self) -> FlowIterator:
-        return self
-
-    def state(self) -> State:
-        raise NotImplementedError
-
-    def restore(self, state: State) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
-
-    def __enter__(self) -> FlowIterator:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class DataFlow(ABC):
@@ -110,37 +124,88 @@ class DataFlow(ABC):
 
     or, when there is none, write `__iter__` as a generator. Its iterator restores a state by
     drawing and dropping what came before, which is exact if the generator is deterministic.
+
+    >>> class Countdown(DataFlow):
+    ...     def __iter__(self):
+    ...         yield from ([i] for i in (3, 2, 1))
+    >>> iterator = iter(Countdown())
+    >>> iterator.restore({'epoch': 0, 'at': {'count': 2}})
+    >>> list(iterator)
+    [[1]]
     """
 
     random_access: bool = False
     """Whether `get` reaches any datapoint by its index."""
 
+    drops: bool = False
+    """Whether some indices are known to have no datapoint (`FilterData`)."""
+
     height: int = 0
     """Distance from the sources: it tells apart the random streams of the stages of one pipeline."""
 
-    _epochs_begun: int = 0
+    _next_pass: Pass = Pass()
+    _generating: Pass | None = None  # the pass whose generator is running at this moment
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        defined = dict(cls.__dict__)
+        # The oldest scripts define these two under their former names.
+        if "get_data" in defined and "__iter__" not in defined:
+            cls.__iter__ = defined["__iter__"] = defined["get_data"]  # type: ignore[method-assign]
+        if "size" in defined and "__len__" not in defined and callable(defined["size"]):
+            cls.__len__ = defined["size"]  # type: ignore[method-assign]
+        if "__iter__" in defined:
+            _adopt_generator(cls)
+        for name in ("get_rows", "gather"):
+            if name in defined:
+                setattr(cls, name, measured(defined[name]))
+        if "iterator" in defined:
+            cls.iterator = measured_iterator(defined["iterator"])  # type: ignore[method-assign]
+
+    @cached_property
+    def statistics(self) -> Counter:
+        """What this stage has delivered and cost so far; see `towerpack.dataflow.statistics`."""
+        return Counter()
+
+    @property
+    def walks_indices(self) -> bool:
+        """Whether to iterate over this flow is to walk its indices, one after another."""
+        return self.random_access
 
     def inputs(self) -> Sequence[DataFlow]:
         """The flows that this one reads from."""
         return ()
 
+    def label(self) -> str:
+        """What messages and tables call this stage: its class, and its function if it has one."""
+        return type(self).__name__
+
     def __len__(self) -> int:
         raise TypeError(f"{type(self).__name__} has no len(): its length is not known in advance")
 
+    def __bool__(self) -> bool:
+        return True  # without this, `if flow:` would ask for a length that there may not be
+
+    def span(self) -> int:
+        """How many indices there are: `len()`, and those that turn out to be dropped."""
+        return len(self)
+
     def __iter__(self) -> FlowIterator:
-        epoch, self._epochs_begun = self._epochs_begun, self._epochs_begun + 1
-        return self.iterate(epoch)
+        if self._generating is not None:  # `super().__iter__()` in a subclass's own generator
+            return _inherited_iterator(self, self._generating)
+        pass_ = self._next_pass
+        self._next_pass = pass_.at_epoch(pass_.epoch + 1)
+        return EpochIterator(self, pass_)
 
     def iterate(self, epoch: int = 0) -> FlowIterator:
         """The iterator of one epoch; its state carries the epoch too."""
-        return EpochIterator(self, epoch)
+        return EpochIterator(self, Pass(epoch))
 
+    @measured_iterator
     def iterator(self, pass_: Pass) -> FlowIterator:
         """The iterator of one pass: what stages call on their inputs, and what they implement."""
-        if self.random_access:
+        if type(self).get is not DataFlow.get:
             return IndexIterator(self, pass_)
-        if type(self).__iter__ is not DataFlow.__iter__:
-            return ReplayIterator(self, pass_)
         raise TypeError(
             f"{type(self).__name__} defines no datapoints; expected `__iter__` as a generator, or "
             "`random_access = True` with `__len__` and `get(index, pass_)`"
@@ -150,13 +215,18 @@ class DataFlow(ABC):
         """The datapoint at `index` of that pass; None when the flow drops it."""
         raise TypeError(f"{type(self).__name__} has no random access")
 
+    @measured
     def get_rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> list[Any]:
         """The datapoints at several indices: override where many at once are cheaper."""
         return [self.get(int(index), pass_) for index in indices]
 
     def gather(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Any:
         """Several datapoints as one batch: override where arrays can be indexed as a whole."""
-        return stack_rows(self.get_rows(indices, pass_), pass_.allocate, indices)
+        rows = self.get_rows(indices, pass_)
+        for row, index in zip(rows, indices, strict=True):
+            if row is None:
+                raise DroppedDatapoint(int(index), "a batch")
+        return stack_rows(rows, pass_.allocate, indices)
 
     def __getitem__(self, index: int) -> Any:
         """The datapoint at `index` of epoch 0, so that a flow with random access is a Sequence."""
@@ -165,10 +235,21 @@ class DataFlow(ABC):
                 f"{type(self).__name__} has no random access; iterate over it, or build it on a "
                 "source that has: DataFromArrays, DataFromList, LMDBData, ..."
             )
-        size = len(self)
+        index, size = operator.index(index), self.span()
         if not -size <= index < size:
             raise IndexError(f"index {index} is out of range for a flow of {size} datapoints")
-        return self.get(int(index) % size, Pass())
+        datapoint = self.get(index % size, Pass())
+        if datapoint is None:
+            raise DroppedDatapoint(index, "indexing")
+        return datapoint
+
+    def generate(self) -> Iterable[Any]:
+        """The datapoints of a flow that is written as a generator: what its `__iter__` was."""
+        raise TypeError(f"{type(self).__name__} is not written as a generator")
+
+    def pass_rng(self, pass_: Pass) -> Any:
+        """What `self.rng` is to be during a pass of a flow that is written as a generator."""
+        return None
 
     def reset_state(self) -> None:
         """Kept for old callers; never needed."""
@@ -181,10 +262,43 @@ class DataFlow(ABC):
         return len(self)
 
 
-class ProxyDataFlow(DataFlow):
-    """A flow that stands for another: base class of stages with one input, `self.ds`.
+def _adopt_generator(cls: type[DataFlow]) -> None:
+    """Makes a flow of a class whose `__iter__` is a plain generator: with epochs and a state."""
+    generate = cls.__dict__["__iter__"]
 
-    On its own it passes everything on unchanged, random access and position included.
+    @functools.wraps(generate)
+    def __iter__(self: DataFlow) -> Any:
+        # Under way already: then it is `super().__iter__()` in the generator of a subclass.
+        return DataFlow.__iter__(self) if self._generating is None else generate(self)
+
+    cls.__iter__ = __iter__  # type: ignore[method-assign]
+    cls.generate = generate  # type: ignore[method-assign]
+    if "get" not in cls.__dict__:
+        # It may inherit random access, which would go around this generator.
+        cls.random_access = property(lambda self: False, lambda self, value: None)  # type: ignore
+    if "iterator" not in cls.__dict__:
+        cls.iterator = _replay  # type: ignore[method-assign]
+
+
+@measured_iterator
+def _replay(self: DataFlow, pass_: Pass) -> FlowIterator:
+    return ReplayIterator(self, pass_)
+
+
+def _inherited_iterator(flow: DataFlow, pass_: Pass) -> FlowIterator:
+    """The iterator that the flow would have, had its class no generator."""
+    for base in type(flow).__mro__:
+        found = base.__dict__.get("iterator", _replay)
+        if found is not _replay:
+            return found(flow, pass_)
+    raise TypeError(f"{type(flow).__name__} is no DataFlow")
+
+
+class Stage(DataFlow):
+    """Base class of stages with one input, `self.ds`, and a datapoint for each of its.
+
+    A subclass says what it makes of a datapoint: by `get` where the input has random access, and
+    by `iterator` where it has not.
     """
 
     def __init__(self, ds: DataFlow | Iterable[Any]):
@@ -198,12 +312,31 @@ class ProxyDataFlow(DataFlow):
     def random_access(self) -> bool:  # type: ignore[override]
         return self.ds.random_access
 
+    @property
+    def drops(self) -> bool:  # type: ignore[override]
+        return self.ds.drops
+
+    @property
+    def walks_indices(self) -> bool:
+        return self.random_access and self.ds.walks_indices
+
     def __len__(self) -> int:
         return len(self.ds)
 
+    def span(self) -> int:
+        return self.ds.span()
+
+    def reset_state(self) -> None:
+        self.ds.reset_state()
+
+
+class ProxyDataFlow(Stage):
+    """A flow that stands for another, `self.ds`, and passes it on unchanged.
+
+    Random access and position included. Subclasses written as a generator may use `iter(self.ds)`.
+    """
+
     def iterator(self, pass_: Pass) -> FlowIterator:
-        if type(self).__iter__ is not DataFlow.__iter__:
-            return ReplayIterator(self, pass_)
         return self.ds.iterator(pass_)
 
     def get(self, index: int, pass_: Pass) -> Any:
@@ -215,24 +348,29 @@ class ProxyDataFlow(DataFlow):
     def gather(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Any:
         return self.ds.gather(indices, pass_)
 
-    def reset_state(self) -> None:
-        self.ds.reset_state()
-
 
 class RNGDataFlow(DataFlow):
     """Base class of flows written as a generator that draws from `self.rng`.
 
-    `self.rng` is a `numpy.random.Generator` of (seed, epoch), renewed for every pass, so that the
+    `self.rng` is a `numpy.random.RandomState` of (seed, epoch), renewed for every pass, so that the
     stream can be repeated. A stage with random access asks for a generator of each index instead
     (`RandomStage`).
+
+    >>> class Coin(RNGDataFlow):
+    ...     def __iter__(self):
+    ...         for _ in range(3):
+    ...             yield [self.rng.randint(2)]
+    >>> list(Coin().iterate(epoch=5)) == list(Coin().iterate(epoch=5))
+    True
     """
 
     seed: int = 0
-    rng: np.random.Generator = np.random.Generator(np.random.Philox(0))
+    rng: Any = None
 
-    def iterator(self, pass_: Pass) -> FlowIterator:
-        self.rng = Stream(self.seed, *pass_.branch, self.height, "rng").fresh(pass_.epoch, 0)
-        return super().iterator(pass_)
+    def pass_rng(self, pass_: Pass) -> np.random.RandomState:
+        stream = Stream(self.seed, *pass_.branch, self.height, "rng")
+        # RandomState, not Generator: `rng.randint` and `rng.rand` are what such flows call.
+        return np.random.RandomState(stream.fresh(pass_.epoch, 0).bit_generator)
 
 
 class RandomStage:
@@ -242,113 +380,27 @@ class RandomStage:
     height: int
 
     def stream(self, pass_: Pass, role: str) -> Stream:
-        """The stream of this stage, cached: making its key costs more than jumping in it."""
-        streams: dict[Any, Stream] = self.__dict__.setdefault("_streams", {})
+        """The stream of this stage, cached: making its key costs more than jumping in it.
+
+        Each thread has its own, for a stream has one generator that it moves about.
+        """
+        cached = self.__dict__.get("_streams")
+        if cached is None:
+            cached = self.__dict__.setdefault("_streams", _Streams())
+        streams: dict[Any, Stream] = cached.by_key
         key = (self.seed, pass_.branch, role)
-        if key not in streams:
-            streams[key] = Stream(self.seed, *pass_.branch, self.height, role)
-        return streams[key]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_streams"}
+        stream = streams.get(key)
+        if stream is None:
+            stream = streams[key] = Stream(self.seed, *pass_.branch, self.height, role)
+        return stream
 
 
-class IndexIterator(FlowIterator):
-    """Iterates a flow with random access; the state is the index of the next datapoint."""
+class _Streams(threading.local):
+    def __init__(self) -> None:
+        self.by_key: dict[Any, Stream] = {}
 
-    def __init__(self, flow: DataFlow, pass_: Pass):
-        self._flow, self._pass = flow, pass_
-        self._index, self._size = 0, len(flow)
-
-    def __next__(self) -> Any:
-        while self._index < self._size:
-            index, self._index = self._index, self._index + 1
-            datapoint = self._flow.get(index, self._pass)
-            if datapoint is not None:
-                return datapoint
-        raise StopIteration
-
-    def state(self) -> State:
-        return {"index": self._index}
-
-    def restore(self, state: State) -> None:
-        index = state["index"]
-        if not 0 <= index <= self._size:
-            raise ValueError(
-                f"cannot go to datapoint {index}: the flow has {self._size}; was the state taken "
-                "from another data set?"
-            )
-        self._index = index
-
-    def close(self) -> None:
-        self._index = self._size
-
-
-class ReplayIterator(FlowIterator):
-    """Iterates a flow whose `__iter__` is an ordinary generator; the state counts what came out."""
-
-    def __init__(self, flow: DataFlow, pass_: Pass):
-        self._flow, self._pass = flow, pass_
-        self._count = 0
-        self._source = self._open()
-
-    def _open(self) -> Iterator[Any]:
-        # An old-style stage iterates its inputs by `iter(self.ds)`: they are to begin this epoch.
-        begin_at(self._flow, self._pass.epoch)
-        return iter(type(self._flow).__iter__(self._flow))
-
-    def __next__(self) -> Any:
-        datapoint = next(self._source)
-        self._count += 1
-        return datapoint
-
-    def state(self) -> State:
-        return {"count": self._count}
-
-    def restore(self, state: State) -> None:
-        self.close()
-        self._source, self._count = self._open(), 0
-        for _ in range(state["count"]):
-            if next(self._source, self) is self:
-                raise ValueError(
-                    f"cannot go to datapoint {state['count']}: the flow ended after {self._count}"
-                )
-            self._count += 1
-
-    def close(self) -> None:
-        close = getattr(self._source, "close", None)
-        if close:
-            close()
-        self._source = iter(())
-
-
-class EpochIterator(FlowIterator):
-    """What `iter(flow)` gives: the iterator of a pass, and the number of its epoch."""
-
-    def __init__(self, flow: DataFlow, epoch: int):
-        self._flow, self.epoch = flow, epoch
-        self._inner = flow.iterator(Pass(epoch))
-        # Bound once: this is called for every datapoint.
-        self._next: Callable[[], Any] = self._inner.__next__
-
-    def __next__(self) -> Any:
-        return self._next()
-
-    def state(self) -> State:
-        return {"epoch": self.epoch, "at": self._inner.state()}
-
-    def restore(self, state: State) -> None:
-        if not isinstance(state, dict) or set(state) != {"epoch", "at"}:
-            raise ValueError(f"expected a state with 'epoch' and 'at', received {state!r}")
-        if state["epoch"] != self.epoch:
-            self._inner.close()
-            self.epoch = state["epoch"]
-            self._inner = self._flow.iterator(Pass(self.epoch))
-            self._next = self._inner.__next__
-        self._inner.restore(state["at"])
-
-    def close(self) -> None:
-        self._inner.close()
+    def __reduce__(self) -> tuple[type[_Streams], tuple[()]]:
+        return _Streams, ()  # a copy computes its own
 
 
 class Source(DataFlow):
@@ -359,7 +411,7 @@ class Source(DataFlow):
 
     def __init__(self, data: Any):
         self.data = data
-        self.random_access = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+        self.random_access = is_indexable(data)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -367,27 +419,39 @@ class Source(DataFlow):
     def get(self, index: int, pass_: Pass) -> Any:
         return self.data[index]
 
+    def get_rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> list[Any]:
+        many = getattr(self.data, "__getitems__", None)  # torch's protocol for whole batches
+        if many is not None:
+            return list(many([int(index) for index in indices]))
+        data = self.data
+        return [data[index] for index in map(int, indices)]
+
     def iterator(self, pass_: Pass) -> FlowIterator:
         return IndexIterator(self, pass_) if self.random_access else ReplayIterator(self, pass_)
 
-    def __iter__(self) -> Any:
-        return DataFlow.__iter__(self) if self.random_access else iter(self.data)
+    def generate(self) -> Iterable[Any]:
+        return self.data
+
+
+def is_indexable(data: Any) -> bool:
+    """Whether `data[0]` to `data[len(data) - 1]` are its datapoints."""
+    if isinstance(data, Mapping) or not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+        return False
+    # torch's IterableDataset inherits a `__getitem__` that only raises.
+    return all(base.__name__ != "IterableDataset" for base in type(data).__mro__)
 
 
 def as_flow(data: Any) -> DataFlow:
     """The flow itself, or any other iterable or sequence made one."""
     if isinstance(data, DataFlow):
         return data
-    if hasattr(data, "__iter__") or (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+    if isinstance(data, Mapping | str | bytes):
+        raise TypeError(
+            f"expected a DataFlow, a sequence or an iterable, received a {type(data).__name__}; for "
+            "a dict of arrays use DataFromArrays(arrays)"
+        )
+    if hasattr(data, "__iter__") or is_indexable(data):
         return Source(data)
     raise TypeError(
         f"expected a DataFlow, a sequence or an iterable, received {data!r} ({type(data).__name__})"
     )
-
-
-def begin_at(flow: DataFlow, epoch: int) -> None:
-    """Lets the next plain `iter()` on the flow and on its inputs begin this epoch."""
-    flow._epochs_begun = epoch
-    for below in flow.inputs() or filter(None, [getattr(flow, "ds", None)]):
-        if isinstance(below, DataFlow):
-            begin_at(below, epoch)

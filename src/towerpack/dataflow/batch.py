@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from towerpack.core import tree
-from towerpack.dataflow.base import DataFlow, FlowIterator, IndexIterator, Pass, ProxyDataFlow, State
-from towerpack.dataflow.stacking import BatchError, stack_rows
+from towerpack.dataflow.base import (
+    DataFlow,
+    DroppedDatapoint,
+    FlowIterator,
+    Pass,
+    Stage,
+    State,
+)
+from towerpack.dataflow.iterators import checked_index
+from towerpack.dataflow.stacking import list_rows, stack_rows
 
 
-class BatchData(ProxyDataFlow):
+class BatchData(Stage):
     """Stacks `batch_size` datapoints into one, each component along a new first axis.
 
     Ordered, every datapoint once. With `remainder=False` (the default) an incomplete last batch is
@@ -35,46 +42,156 @@ class BatchData(ProxyDataFlow):
         use_list: bool = False,
     ):
         super().__init__(ds)
-        if not isinstance(batch_size, int | np.integer) or batch_size < 1:
-            raise ValueError(f"expected a positive integer batch_size, received {batch_size!r}")
-        if not remainder and self.ds.random_access and len(self.ds) < batch_size:
+        self.batch_size = checked_batch_size(batch_size)
+        self.remainder, self.use_list = remainder, use_list
+        if not remainder and self.ds.random_access and self.ds.span() < batch_size:
             raise ValueError(
-                f"batch_size {batch_size} is larger than the flow ({len(self.ds)} datapoints), so "
+                f"batch_size {batch_size} is larger than the flow ({self.ds.span()} datapoints), so "
                 "there would be no batch; make it smaller, or pass remainder=True"
             )
-        self.batch_size, self.remainder, self.use_list = int(batch_size), remainder, use_list
+
+    @property
+    def random_access(self) -> bool:  # type: ignore[override]
+        return self.ds.random_access and not self.ds.drops
+
+    drops = False
+
+    @property
+    def walks_indices(self) -> bool:
+        return False  # its own iterator fills batches up when the input has dropped datapoints
 
     def __len__(self) -> int:
-        full, rest = divmod(len(self.ds), self.batch_size)
+        return self._batches(len(self.ds))
+
+    def span(self) -> int:
+        return self._batches(self.ds.span())
+
+    def _batches(self, datapoints: int) -> int:
+        full, rest = divmod(datapoints, self.batch_size)
         return full + (1 if rest and self.remainder else 0)
 
     def iterator(self, pass_: Pass) -> FlowIterator:
-        if self.ds.random_access:
+        if self.ds.walks_indices:
             return _IndexedBatches(self, pass_)
         return _SequentialBatches(self, pass_)
 
     def get(self, index: int, pass_: Pass) -> Any:
         start = index * self.batch_size
-        indices = np.arange(start, min(start + self.batch_size, len(self.ds)))
+        return self.batch(np.arange(start, min(start + self.batch_size, self.ds.span())), pass_)
+
+    def batch(self, indices: np.ndarray, pass_: Pass) -> Any:
+        """The batch of the input's datapoints at these indices; none of them may be dropped."""
         if not self.use_list:
-            try:
-                return self.ds.gather(indices, pass_)
-            except DroppedDatapoint as dropped:
-                raise BatchError(str(dropped)) from None
-        return self.assemble(self.ds.get_rows(indices, pass_), pass_, indices)
+            return self.ds.gather(indices, pass_)
+        rows = self.ds.get_rows(indices, pass_)
+        for row, index in zip(rows, indices, strict=True):
+            if row is None:
+                raise DroppedDatapoint(int(index), "a batch")
+        return list_rows(rows)
 
     def assemble(self, rows: list[Any], pass_: Pass, indices: Any = None) -> Any:
+        """The batch of these datapoints."""
         if self.use_list:
-            return list_rows(rows)
+            return list_rows(rows, indices)
         return stack_rows(rows, pass_.allocate, indices)
-
-    def get_rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> list[Any]:
-        return [self.get(int(index), pass_) for index in indices]
-
-    def gather(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Any:
-        return DataFlow.gather(self, indices, pass_)
 
     @staticmethod
     def aggregate_batch(data_holder: list[Any], use_list: bool = False) -> Any:
         """A batch from a list of datapoints."""
         return list_rows(data_holder) if use_list else stack_rows(data_holder)
+
+
+class _IndexedBatches(FlowIterator):
+    """Walks the input's indices; where some are dropped, further ones fill the batch up."""
+
+    def __init__(self, flow: BatchData, pass_: Pass):
+        self._flow, self._pass = flow, pass_
+        self._index, self._size = 0, flow.ds.span()
+        # An input that has no quicker way is asked for rows, so that a drop costs nothing.
+        self._by_rows = flow.use_list or type(flow.ds).gather is DataFlow.gather
+
+    def __next__(self) -> Any:
+        flow, start = self._flow, self._index
+        stop = start + flow.batch_size
+        if stop <= self._size and not self._by_rows:
+            try:
+                batch = flow.ds.gather(np.arange(start, stop), self._pass)
+                self._index = stop
+                return batch
+            except DroppedDatapoint:
+                self._by_rows = True
+        return self._next_by_rows()
+
+    def _next_by_rows(self) -> Any:
+        flow, index = self._flow, self._index
+        rows: list[Any] = []
+        indices: list[int] = []
+        while len(rows) < flow.batch_size and index < self._size:
+            stop = min(index + flow.batch_size - len(rows), self._size)
+            chunk = range(index, stop)
+            for row, number in zip(flow.ds.get_rows(chunk, self._pass), chunk, strict=True):
+                if row is not None:
+                    rows.append(row)
+                    indices.append(number)
+            index = stop
+        if not rows or (len(rows) < flow.batch_size and not flow.remainder):
+            self._index = self._size
+            raise StopIteration
+        batch = flow.assemble(rows, self._pass, indices)
+        self._index = index
+        return batch
+
+    def state(self) -> State:
+        return {"index": self._index}
+
+    def restore(self, state: State) -> None:
+        self._index = checked_index(state["index"], self._size)
+
+    def close(self) -> None:
+        self._index = self._size
+
+
+class _SequentialBatches(FlowIterator):
+    """Draws datapoints from the input's iterator."""
+
+    def __init__(self, flow: BatchData, pass_: Pass):
+        self._flow, self._pass = flow, pass_
+        self._input = flow.ds.iterator(pass_)
+        self._count = 0  # datapoints of this pass in batches so far, for error messages
+        self._rows: list[Any] = []
+
+    def __next__(self) -> Any:
+        flow, rows = self._flow, self._rows
+        take = self._input.__next__
+        try:
+            while len(rows) < flow.batch_size:
+                rows.append(take())
+        except StopIteration:
+            if not rows or not flow.remainder:
+                rows.clear()
+                raise
+        batch = flow.assemble(rows, self._pass, range(self._count, self._count + len(rows)))
+        self._count += len(rows)
+        self._rows = []
+        return batch
+
+    def state(self) -> State:
+        if self._rows:
+            raise RuntimeError("an error ended this pass in the middle of a batch: it has no position")
+        return {"input": self._input.state(), "count": self._count}
+
+    def restore(self, state: State) -> None:
+        self._input.restore(state["input"])
+        self._count, self._rows = state["count"], []
+
+    def close(self) -> None:
+        self._input.close()
+        self._rows = []
+
+
+def checked_batch_size(batch_size: Any) -> int:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer):
+        raise TypeError(f"expected an integer batch_size, received {batch_size!r}")
+    if batch_size < 1:
+        raise ValueError(f"expected a positive batch_size, received {batch_size}")
+    return int(batch_size)

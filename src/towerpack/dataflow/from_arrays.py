@@ -7,54 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from towerpack.core.seeds import permutation
-from towerpack.dataflow.base import DataFlow, Pass
-
-
-class ShuffledSource(DataFlow):
-    """Base of sources with random access that can be read in a shuffled order.
-
-    The order is `permutation(seed, epoch)`, computed once per epoch and kept for the latest one.
-    Subclasses implement `read(row)` and, where it pays, `read_rows` and `read_batch`, in the
-    storage's own order.
-    """
-
-    random_access = True
-
-    def __init__(self, shuffle: bool, seed: int):
-        self.shuffle, self.seed = shuffle, seed
-        self._order: tuple[Any, np.ndarray] | None = None
-
-    def order(self, pass_: Pass) -> np.ndarray | None:
-        """The row of each index in this pass; None for the storage's own order."""
-        if not self.shuffle:
-            return None
-        key = (pass_.epoch, pass_.branch, len(self))
-        cached = self._order  # read once: another thread may replace it
-        if cached is None or cached[0] != key:
-            cached = key, permutation(self.seed, pass_.branch, pass_.epoch, len(self))
-            self._order = cached
-        return cached[1]
-
-    def read(self, row: int) -> Any:
-        raise NotImplementedError
-
-    def read_rows(self, rows: np.ndarray) -> list[Any]:
-        return [self.read(int(row)) for row in rows]
-
-    def get(self, index: int, pass_: Pass) -> Any:
-        order = self.order(pass_)
-        return self.read(index if order is None else int(order[index]))
-
-    def get_rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> list[Any]:
-        return self.read_rows(self.rows(indices, pass_))
-
-    def rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> np.ndarray:
-        order = self.order(pass_)
-        return np.asarray(indices) if order is None else order[indices]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_order": None}  # workers compute it: cheaper than sending it
+from towerpack.dataflow.base import Pass
+from towerpack.dataflow.shuffled_source import ShuffledSource
 
 
 class DataFromArrays(ShuffledSource):

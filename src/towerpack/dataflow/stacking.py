@@ -115,3 +115,26 @@ def _structure_error(rows: Sequence[Any], indices: Any) -> BatchError:
             number = row if indices is None else int(indices[row])
             return BatchError(f"datapoint {number} differs from the batch's first in structure: {found}")
     return BatchError("the datapoints of one batch differ in structure")
+
+
+def list_rows(rows: Sequence[Any], indices: Sequence[int] | np.ndarray | None = None) -> Any:
+    """One batch that holds a list for each component, whatever the components are.
+
+    >>> list_rows([["a", 1], ["bc", 2]])
+    [['a', 'bc'], [1, 2]]
+    """
+    first = rows[0]
+    if any(type(row) is not type(first) for row in rows):
+        raise _structure_error(rows, indices)
+    if isinstance(first, dict):
+        if any(row.keys() != first.keys() for row in rows):
+            raise _structure_error(rows, indices)
+        return {key: [row[key] for row in rows] for key in first}
+    if isinstance(first, list | tuple):
+        if any(len(row) != len(first) for row in rows):
+            raise _structure_error(rows, indices)
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        if isinstance(first, list):
+            return columns
+        return type(first)(*columns) if hasattr(first, "_fields") else tuple(columns)
+    return list(rows)

@@ -1,0 +1,38 @@
+"""A list as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from towerpack.dataflow.shuffled_source import ShuffledSource
+
+
+class DataFromList(ShuffledSource):
+    """The items of a list as datapoints, in a new random order each epoch unless told otherwise.
+
+    Random access; every item once per pass. The items themselves are given out, not copies.
+
+    >>> list(DataFromList([[1], [2], [3]], shuffle=False))
+    [[1], [2], [3]]
+    """
+
+    def __init__(self, lst: Sequence[Any], shuffle: bool = True, *, seed: int = 0):
+        super().__init__(shuffle, seed)
+        if not hasattr(lst, "__getitem__") or not hasattr(lst, "__len__"):
+            raise TypeError(
+                f"expected a list or another sequence, received {lst!r} ({type(lst).__name__}); "
+                "use DataFromIterable or DataFromGenerator for what can only be iterated"
+            )
+        self.lst = lst
+
+    def __len__(self) -> int:
+        return len(self.lst)
+
+    def read(self, row: int) -> Any:
+        return self.lst[row]
+
+    def read_rows(self, rows: np.ndarray) -> list[Any]:
+        return list(map(self.lst.__getitem__, rows.tolist()))

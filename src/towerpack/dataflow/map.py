@@ -1,0 +1,149 @@
+"""A function applied to every datapoint."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from towerpack.core import logger
+from towerpack.dataflow.base import (
+    DataFlow,
+    FlowIterator,
+    IndexIterator,
+    Pass,
+    RandomStage,
+    Stage,
+    State,
+)
+from towerpack.dataflow.blame import blame, name_of, takes_rng
+
+
+class MapData(RandomStage, Stage):
+    """Applies `func` to every datapoint.
+
+    Ordered, every datapoint once; random access is kept. `func` gets a shallow copy of the
+    datapoint, so it may replace components of it. If it returns None, the datapoint is dropped: a
+    warning is logged once, and `len()` is no longer known. If it has a parameter named `rng`, it
+    gets a `numpy.random.Generator` of its own for each datapoint, fixed by (seed, epoch, index),
+    and valid during the call: so augmentation is the same for any number of workers.
+
+    >>> from towerpack.dataflow import DataFromList
+    >>> flow = MapData(DataFromList([[1], [2]], shuffle=False), lambda dp: [dp[0] * 10])
+    >>> list(flow)
+    [[10], [20]]
+    >>> noisy = MapData(flow, lambda dp, rng: [dp[0] + rng.integers(3)], seed=1)
+    >>> list(noisy.iterate(epoch=0)) == list(noisy.iterate(epoch=0))
+    True
+    """
+
+    def __init__(
+        self, ds: DataFlow | Iterable[Any], func: Callable[..., Any], *, seed: int = 0
+    ):
+        super().__init__(ds)
+        if not callable(func):
+            raise TypeError(f"expected a function, received {func!r} ({type(func).__name__})")
+        self.func, self.seed = func, seed
+        self._with_rng = takes_rng(func)
+        self._dropped = False
+
+    def label(self) -> str:
+        return f"{type(self).__name__}({name_of(self.func)})"
+
+    def __len__(self) -> int:
+        if self._dropped:
+            raise TypeError(
+                f"{self.label()} has no len(): its function has dropped datapoints by returning None"
+            )
+        return len(self.ds)
+
+    def get(self, index: int, pass_: Pass) -> Any:
+        datapoint = self.ds.get(index, pass_)
+        if datapoint is None:
+            return None
+        return self.apply(datapoint, index, pass_)
+
+    def get_rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> list[Any]:
+        rows = self.ds.get_rows(indices, pass_)
+        results: list[Any] = []
+        append, func = results.append, self.func
+        stream = self.stream(pass_, "map") if self._with_rng else None
+        try:
+            if stream is None:
+                for row in rows:
+                    append(None if row is None else func(_shallow_copy(row)))
+            else:
+                for row, index in zip(rows, indices, strict=True):
+                    rng = stream.generator(pass_.epoch, int(index))
+                    append(None if row is None else func(_shallow_copy(row), rng=rng))
+        except Exception as error:
+            blame(error, self, indices[len(results)], pass_)
+            raise
+        if any(result is None for result in results):
+            self._note_drop()
+        return results
+
+    def apply(self, datapoint: Any, index: int, pass_: Pass) -> Any:
+        """The function's result for the datapoint at `index`; None if it drops it."""
+        try:
+            if self._with_rng:
+                rng = self.stream(pass_, "map").generator(pass_.epoch, index)
+                result = self.func(_shallow_copy(datapoint), rng=rng)
+            else:
+                result = self.func(_shallow_copy(datapoint))
+        except Exception as error:
+            blame(error, self, index, pass_)
+            raise
+        if result is None:
+            self._note_drop()
+        return result
+
+    def iterator(self, pass_: Pass) -> FlowIterator:
+        return IndexIterator(self, pass_) if self.walks_indices else _MapIterator(self, pass_)
+
+    def _note_drop(self) -> None:
+        if not self._dropped:
+            self._dropped = True
+            logger.warning(
+                "%s returned None, so that datapoint is dropped and len() is not known any more; "
+                "if it was meant to return a datapoint, it lacks a `return`",
+                self.label(),
+            )
+
+
+class _MapIterator(FlowIterator):
+    """Over an input that is iterated: the index is the count of its datapoints in this pass."""
+
+    def __init__(self, flow: MapData, pass_: Pass):
+        self._flow, self._pass = flow, pass_
+        self._input, self._index = flow.ds.iterator(pass_), 0
+
+    def __next__(self) -> Any:
+        while True:
+            datapoint = next(self._input)
+            index, self._index = self._index, self._index + 1
+            result = self._flow.apply(datapoint, index, self._pass)
+            if result is not None:
+                return result
+
+    def state(self) -> State:
+        return {"input": self._input.state(), "index": self._index}
+
+    def restore(self, state: State) -> None:
+        self._input.restore(state["input"])
+        self._index = state["index"]
+
+    def close(self) -> None:
+        self._input.close()
+
+
+def _shallow_copy(datapoint: Any) -> Any:
+    kind = type(datapoint)
+    if kind is list:
+        return datapoint[:]
+    if kind is dict:
+        return datapoint.copy()
+    # A tuple or an array needs none; what else there is may be a subclass of list or dict.
+    return copy.copy(datapoint) if isinstance(datapoint, list | dict) else datapoint

@@ -1,0 +1,74 @@
+"""Sources with random access that can be read in a shuffled order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from towerpack.core.seeds import permutation
+from towerpack.dataflow.base import DataFlow, Pass
+
+KEPT_ORDERS = 4  # two epochs meet at their border, in two branches of a pipeline
+
+
+class ShuffledSource(DataFlow):
+    """Base of sources with random access that can be read in a shuffled order.
+
+    The order is a permutation fixed by (seed, epoch), computed once per epoch and kept for the
+    latest few. Subclasses implement `__len__`, `read(row)` and, where it pays, `read_rows` and
+    `gather`, in the storage's own order.
+    """
+
+    random_access = True
+
+    def __init__(self, shuffle: bool, seed: int):
+        self.shuffle, self.seed = shuffle, seed
+        self._orders = _Orders()
+
+    def order(self, pass_: Pass) -> np.ndarray | None:
+        """The row of each index in this pass; None for the storage's own order."""
+        if not self.shuffle:
+            return None
+        return self._orders.get(self.seed, pass_.branch, pass_.epoch, len(self))
+
+    def read(self, row: int) -> Any:
+        raise NotImplementedError
+
+    def read_rows(self, rows: np.ndarray) -> list[Any]:
+        return [self.read(row) for row in rows.tolist()]
+
+    def get(self, index: int, pass_: Pass) -> Any:
+        order = self.order(pass_)
+        return self.read(index if order is None else int(order[index]))
+
+    def get_rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> list[Any]:
+        return self.read_rows(self.rows(indices, pass_))
+
+    def rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> np.ndarray:
+        order = self.order(pass_)
+        return np.asarray(indices) if order is None else order[indices]
+
+
+class _Orders:
+    """The latest permutations; a copy in another process computes its own, cheaper than sending."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Any, ...], np.ndarray] = {}
+        self._lock = threading.Lock()
+
+    def get(self, seed: int, branch: tuple[int, ...], epoch: int, size: int) -> np.ndarray:
+        key = (seed, branch, epoch, size)
+        order = self._kept.get(key)
+        if order is None:
+            order = permutation(seed, branch, epoch, size)
+            with self._lock:
+                while len(self._kept) >= KEPT_ORDERS:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[key] = order
+        return order
+
+    def __reduce__(self) -> tuple[type[_Orders], tuple[()]]:
+        return _Orders, ()

@@ -1,0 +1,165 @@
+"""What each stage has cost so far: datapoints and nanoseconds, counted always and cheaply.
+
+Every flow has `flow.statistics`, a `Counter` of what its `get_rows`, `gather` and its iterators'
+`__next__` have delivered and how long that took, inputs included. Those are called once per batch
+or chunk wherever speed matters, so counting costs nothing to speak of; a single `get` is not
+counted. `DataFlow` and `FlowIterator` see to it that every subclass is counted, also a user's.
+
+The protocol for stages whose inputs run in other processes or threads:
+
+- A worker iterates its own copy of the flow, whose counters begin at zero. Now and then it sends
+  `snapshot(ds)`, a list of small lists of ints, and the parent adds it to its own copy by
+  `merge(ds, new, old)`, where `old` is what it got from that worker before. So the counters of the
+  flows below a parallel stage are sums over the workers, in worker time.
+- The stage itself implements `parallel_statistics() -> ParallelStatistics`: one
+  `WorkerStatistics` for each worker, and how full the queue towards the consumer was. By having
+  that method it says that the time of its inputs is not part of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from towerpack.dataflow.base import DataFlow, FlowIterator, Pass
+
+_clock = time.perf_counter_ns
+
+
+class Counter:
+    """How many datapoints a stage has delivered, and the nanoseconds it took, inputs included.
+
+    A copy begins at zero. Counts of a stage that several threads use at once are approximate: no
+    lock is worth its price here.
+    """
+
+    __slots__ = ("datapoints", "nanoseconds", "thread")
+
+    def __init__(self) -> None:
+        self.datapoints = self.nanoseconds = 0
+        self.thread = 0  # of the measured call that is under way
+
+    def __reduce__(self) -> tuple[type[Counter], tuple[()]]:
+        return Counter, ()
+
+    def __repr__(self) -> str:
+        return f"Counter({self.datapoints} datapoints, {self.nanoseconds / 1e9:.3f} s)"
+
+
+@dataclass(frozen=True)
+class WorkerStatistics:
+    """One worker of a parallel stage: what it is, and where its time went."""
+
+    number: int
+    pid: int | None  # None for a thread, or for num_proc=0
+    busy_seconds: float  # computing datapoints
+    wait_seconds: float  # for tasks, or for room in the queue
+    memory_bytes: int  # of its own, not shared with others; 0 where unknown
+    datapoints: int = 0
+
+
+@dataclass(frozen=True)
+class ParallelStatistics:
+    """The workers of one parallel stage and the queue from them to the consumer."""
+
+    workers: list[WorkerStatistics] = field(default_factory=list)
+    queue_fill: float = 0.0  # mean over the consumer's looks: 0 the consumer waits, 1 the workers do
+    queue_size: int = 0  # datapoints, batches or chunks that fit in
+
+
+@runtime_checkable
+class Parallel(Protocol):
+    """A stage whose inputs run elsewhere."""
+
+    def parallel_statistics(self) -> ParallelStatistics: ...
+
+
+def walk(flow: DataFlow) -> list[DataFlow]:
+    """The stages of a pipeline, the last first, each once.
+
+    The order is a function of the pipeline's form, so that a snapshot fits in another process.
+    """
+    found: dict[int, DataFlow] = {}
+
+    def visit(stage: DataFlow) -> None:
+        if id(stage) not in found:
+            found[id(stage)] = stage
+            for below in stage.inputs():
+                visit(below)
+
+    visit(flow)
+    return list(found.values())
+
+
+def snapshot(flow: DataFlow) -> list[list[int]]:
+    """`[datapoints, nanoseconds]` of each stage, in the order of `walk`."""
+    return [[s.statistics.datapoints, s.statistics.nanoseconds] for s in walk(flow)]
+
+
+def merge(
+    flow: DataFlow, new: Sequence[Sequence[int]], old: Sequence[Sequence[int]] | None = None
+) -> None:
+    """Adds to this process's counters what a worker has counted since its snapshot `old`."""
+    stages = walk(flow)
+    if len(new) != len(stages):
+        raise ValueError(f"expected a snapshot of {len(stages)} stages, received {len(new)}")
+    for i, stage in enumerate(stages):
+        stage.statistics.datapoints += new[i][0] - (old[i][0] if old else 0)
+        stage.statistics.nanoseconds += new[i][1] - (old[i][1] if old else 0)
+
+
+def measured(method: Callable[..., Any]) -> Callable[..., Any]:
+    """`get_rows` or `gather` of a flow, counted."""
+
+    @functools.wraps(method)
+    def measured(self: DataFlow, indices: Sequence[int], pass_: Pass) -> Any:
+        counter, thread = self.statistics, get_ident()
+        if counter.thread == thread:  # one measured method of the stage calls the other
+            return method(self, indices, pass_)
+        counter.thread = thread
+        begun = _clock()
+        try:
+            return method(self, indices, pass_)
+        finally:
+            counter.nanoseconds += _clock() - begun
+            counter.datapoints += len(indices)
+            counter.thread = 0
+
+    return measured
+
+
+def measured_iterator(method: Callable[..., FlowIterator]) -> Callable[..., FlowIterator]:
+    """`iterator` of a flow: what it returns counts for this flow, unless it does for another."""
+
+    @functools.wraps(method)
+    def measured_iterator(self: DataFlow, pass_: Pass) -> FlowIterator:
+        iterator = method(self, pass_)
+        if iterator.counter is NOBODY:
+            iterator.counter = self.statistics
+        return iterator
+
+    return measured_iterator
+
+
+def measured_next(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`__next__` of an iterator, counted."""
+
+    @functools.wraps(method)
+    def measured_next(self: FlowIterator) -> Any:
+        begun = _clock()
+        datapoint = method(self)
+        counter = self.counter
+        counter.nanoseconds += _clock() - begun
+        counter.datapoints += 1
+        return datapoint
+
+    return measured_next
+
+
+NOBODY = Counter()
+"""The counter of iterators that belong to no stage yet."""
