@@ -1,7 +1,26 @@
-"""Everything else that happens during training, a file for each callback or small family.
+"""Everything that happens during training besides the iterations themselves.
 
-Saving, inference, hyperparameters, summaries, profiling. Callbacks compose, run in the order of
-their list, and say whether they belong to the chief alone.
+`Callback` is the base class, with the order of events in its docstring. Callbacks see the trainer
+only through the attributes that it promises (`TrainerView`), so this room comes before `train`.
 """
 
-__all__: list[str] = []
+from towerpack.callbacks.base import Callback, StopTraining
+from towerpack.callbacks.group import Callbacks
+from towerpack.callbacks.inference import ClassificationError, Inferencer, ScalarStats
+from towerpack.callbacks.inference_runner import InferenceRunner
+from towerpack.callbacks.progress_bar import ProgressBar
+from towerpack.callbacks.saver import ModelSaver
+from towerpack.callbacks.summary import MovingAverageSummary
+
+__all__ = [
+    "Callback",
+    "Callbacks",
+    "ClassificationError",
+    "InferenceRunner",
+    "Inferencer",
+    "ModelSaver",
+    "MovingAverageSummary",
+    "ProgressBar",
+    "ScalarStats",
+    "StopTraining",
+]

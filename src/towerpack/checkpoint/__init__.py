@@ -1,7 +1,15 @@
-"""What a run is, on the disk: weights, optimizer, steps, seeds, data position, callback state.
+"""What a run is, on disk: variables by name, written whole or not at all, loaded with a report."""
 
-A checkpoint is there whole or not at all, with a checksum for each tensor. A kill at any moment
-loses at most the work since the last save, and loading reports what matched and what did not.
-"""
+from towerpack.checkpoint.files import get_checkpoint_path, load_checkpoint_vars, save_checkpoint
+from towerpack.checkpoint.load import LoadError, LoadReport, ModelLoader, SmartInit, get_model_loader
 
-__all__: list[str] = []
+__all__ = [
+    "LoadError",
+    "LoadReport",
+    "ModelLoader",
+    "SmartInit",
+    "get_checkpoint_path",
+    "get_model_loader",
+    "load_checkpoint_vars",
+    "save_checkpoint",
+]

@@ -1,7 +1,5 @@
-"""A trained tower for others to run: SavedModel, frozen graph, LiteRT, ONNX.
+"""Exports that have been checked: each reloads itself and is compared with the tower's numbers."""
 
-Each exporter loads again what it wrote and compares its numbers with the predictor; an export that
-was not checked is not reported as good.
-"""
+from towerpack.export.saved_model import ExportError, ModelExporter
 
-__all__: list[str] = []
+__all__ = ["ExportError", "ModelExporter"]

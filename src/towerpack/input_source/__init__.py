@@ -1,7 +1,11 @@
-"""From Python data to tensors on a device: queue, feed, staging, tf.data, constant, remote.
+"""From Python data to tensors on a device, before the step needs them.
 
-The first room that knows TensorFlow. An `InputSource` hands each tower its own batch, so that the
-tower never waits if the data is fast enough; the time it did wait is measured and logged.
+An `InputSource` is set up with the signature of the tower's inputs and adds its reads to the traced
+step, so that the step never returns to Python for its data.
 """
 
-__all__: list[str] = []
+from towerpack.input_source.base import InputSource
+from towerpack.input_source.queue import QueueInput
+from towerpack.input_source.signature import SignatureError
+
+__all__ = ["InputSource", "QueueInput", "SignatureError"]

@@ -1,7 +1,12 @@
-"""Where the numbers of a run go: TensorBoard events, JSON lines, the console, other trackers.
+"""Where the numbers of a run go: TensorBoard's event files, JSON, the console.
 
-One small protocol, `MonitorBase`, stands between the trainer and every place that wants scalars or
-images. Free of TensorFlow: event files are written here, byte for byte what TensorBoard reads.
+TensorFlow-free. One protocol, `MonitorBase`; `Monitors` is what the trainer holds.
 """
 
-__all__: list[str] = []
+from towerpack.monitor.base import MonitorBase, RunInfo
+from towerpack.monitor.event_file import TFEventWriter
+from towerpack.monitor.json_writer import JSONWriter
+from towerpack.monitor.monitors import Monitors
+from towerpack.monitor.scalar_printer import ScalarPrinter
+
+__all__ = ["JSONWriter", "MonitorBase", "Monitors", "RunInfo", "ScalarPrinter", "TFEventWriter"]

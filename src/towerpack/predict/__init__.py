@@ -1,7 +1,6 @@
-"""Predictors made from the tower function that trained the model.
+"""Predictors made from the same tower function that was trained; never imports `train`."""
 
-For one batch, asynchronous, over many devices or processes, or over a whole dataflow. This room
-never imports the trainer.
-"""
+from towerpack.predict.config import PredictConfig
+from towerpack.predict.offline import OfflinePredictor
 
-__all__: list[str] = []
+__all__ = ["OfflinePredictor", "PredictConfig"]

@@ -1,8 +1,24 @@
-"""The tower function, its context, and the variables and tensors found again by their names.
+"""The tower function, its context, its variables by name, its tensors by name, and its summaries.
 
-A tower is one replica of the model. The store here makes a variable once, whoever asks first, and
-finds it again on every further trace or replica; the tensors of a traced tower are found by name,
-without any prefix. Gradients, optimizers and the summaries collected inside a tower live here too.
+A user writes one function that builds one replica of a model. This room calls it: under a
+`TowerContext` that says whether this is training, with a `VariableStore` in which every variable is
+made once and found again by its name, and hands out the tensors of the traced graph by the names
+that the user gave them.
 """
 
-__all__: list[str] = []
+from towerpack.tower.context import TowerContext, get_current_tower_context
+from towerpack.tower.store import VariableStore
+from towerpack.tower.summary import add_moving_summary
+from towerpack.tower.tower_func import TowerFunc, TowerTensorHandle, get_op_tensor_name
+from towerpack.tower.traced import TracedTower
+
+__all__ = [
+    "TowerContext",
+    "TowerFunc",
+    "TowerTensorHandle",
+    "TracedTower",
+    "VariableStore",
+    "add_moving_summary",
+    "get_current_tower_context",
+    "get_op_tensor_name",
+]

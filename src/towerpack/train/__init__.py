@@ -1,8 +1,23 @@
-"""The loop and those who drive it: `Trainer`, `TowerTrainer`, `TrainConfig`, `Callback`.
+"""The loop, and one file per kind of trainer.
 
-One file for each kind of trainer; to go from one device to many, a user changes one line. The
-high-level call is three lower-level ones that may also be made by hand: `setup_graph`,
-`initialize`, `main_loop`.
+A trainer calls the tower function, applies the gradients and runs the callbacks. To go from one
+device to many is to choose another trainer.
 """
 
-__all__: list[str] = []
+from towerpack.train.base import Trainer
+from towerpack.train.config import (
+    DEFAULT_CALLBACKS,
+    DEFAULT_MONITORS,
+    TrainConfig,
+    launch_train_with_config,
+)
+from towerpack.train.simple import SimpleTrainer
+
+__all__ = [
+    "DEFAULT_CALLBACKS",
+    "DEFAULT_MONITORS",
+    "SimpleTrainer",
+    "TrainConfig",
+    "Trainer",
+    "launch_train_with_config",
+]

@@ -1,0 +1,117 @@
+"""What a callback is: everything that is not the iteration itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from towerpack.monitor import Monitors
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class TrainerView(Protocol):
+        """What callbacks see of a trainer."""
+
+        monitors: Monitors
+        epoch_num: int
+        global_step: int
+        local_step: int
+        steps_per_epoch: int
+        starting_epoch: int
+        max_epoch: int
+        is_chief: bool
+        store: Any
+        tower_func: Any
+        moving_averages: dict[str, Any]
+        input_source: Any
+
+
+class StopTraining(Exception):  # noqa: N818 (not an error; the name that users know)
+    """Raised by a callback to end the training loop cleanly, after the current event."""
+
+
+class Callback:
+    """Override the methods with an underscore; `self.trainer` is there from `_setup_graph` on.
+
+    Order of events: setup_graph; before_train; then for each epoch before_epoch, for each step
+    before_run, the step, after_run, trigger_step; after_epoch, trigger_epoch; at last, also after an
+    exception, after_train. Within an event callbacks run in the order of their list.
+
+    `_trigger_epoch` calls `trigger()`, so a callback that acts once an epoch overrides `_trigger`.
+    `_before_run` may return names of tensors; their values arrive in `_after_run`.
+    """
+
+    trainer: TrainerView
+    chief_only: bool = True
+
+    def setup_graph(self, trainer: TrainerView) -> None:
+        self.trainer = trainer
+        self._setup_graph()
+
+    def before_train(self) -> None:
+        self._before_train()
+
+    def before_epoch(self) -> None:
+        self._before_epoch()
+
+    def before_run(self) -> Sequence[str] | None:
+        return self._before_run()
+
+    def after_run(self, values: list[Any] | None) -> None:
+        self._after_run(values)
+
+    def trigger_step(self) -> None:
+        self._trigger_step()
+
+    def after_epoch(self) -> None:
+        self._after_epoch()
+
+    def trigger_epoch(self) -> None:
+        self._trigger_epoch()
+
+    def trigger(self) -> None:
+        self._trigger()
+
+    def after_train(self) -> None:
+        self._after_train()
+
+    def _setup_graph(self) -> None: ...
+
+    def _before_train(self) -> None: ...
+
+    def _before_epoch(self) -> None: ...
+
+    def _before_run(self) -> Sequence[str] | None: ...
+
+    def _after_run(self, values: list[Any] | None) -> None: ...
+
+    def _trigger_step(self) -> None: ...
+
+    def _after_epoch(self) -> None: ...
+
+    def _trigger_epoch(self) -> None:
+        self.trigger()
+
+    def _trigger(self) -> None: ...
+
+    def _after_train(self) -> None: ...
+
+    @property
+    def epoch_num(self) -> int:
+        return self.trainer.epoch_num
+
+    @property
+    def global_step(self) -> int:
+        return self.trainer.global_step
+
+    @property
+    def local_step(self) -> int:
+        return self.trainer.local_step
+
+    def set_chief_only(self, value: bool = True) -> Callback:
+        self.chief_only = value
+        return self
+
+    def __str__(self) -> str:
+        return type(self).__name__

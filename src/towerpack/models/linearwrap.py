@@ -1,0 +1,83 @@
+"""Chains of layers that read from top to bottom."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from towerpack._tensorflow import tf
+from towerpack.models.registry import get_registered_layer, layer_names
+
+
+class LinearWrap:
+    """Wraps a tensor so that layers can be called on it one after another.
+
+        logits = (LinearWrap(image)
+                  .Conv2D("conv0", 32, 3)
+                  .MaxPooling("pool0", 2)
+                  .tf.nn.relu()
+                  .FullyConnected("fc", 10)())
+
+    `.Layer(name, ...)` calls a registered layer, `.tf.<function>(...)` a function of TensorFlow with the
+    tensor first, `.apply(f, ...)` any function with the tensor first, `.apply2(f, name, ...)` with it
+    second. Calling the chain with nothing gives the tensor.
+    """
+
+    def __init__(self, tensor: Any):
+        self._tensor = tensor
+
+    def __getattr__(self, name: str) -> Callable[..., LinearWrap]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        layer = get_registered_layer(name)
+        if layer is None:
+            near = difflib.get_close_matches(name, layer_names(), n=3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise AttributeError(
+                f"no layer is registered as {name!r}{hint} For another function use .apply(f, ...) "
+                "or .tf.<function>(...)"
+            )
+
+        def call(*args: Any, **kwargs: Any) -> LinearWrap:
+            if args and isinstance(args[0], str):
+                return LinearWrap(layer(args[0], self._tensor, *args[1:], **kwargs))
+            return LinearWrap(layer(self._tensor, *args, **kwargs))
+
+        return call
+
+    @property
+    def tf(self) -> _TensorFlowPath:
+        return _TensorFlowPath(self._tensor, tf, "tf")
+
+    def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> LinearWrap:
+        return LinearWrap(func(self._tensor, *args, **kwargs))
+
+    def apply2(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> LinearWrap:
+        return LinearWrap(func(args[0], self._tensor, *args[1:], **kwargs))
+
+    def print_tensor(self) -> LinearWrap:
+        """Prints the tensor's description while the tower is built."""
+        print(self._tensor)
+        return self
+
+    def tensor(self) -> Any:
+        return self._tensor
+
+    def __call__(self) -> Any:
+        return self._tensor
+
+
+class _TensorFlowPath:
+    """`.tf.nn.relu`: a dotted path into TensorFlow, called with the chain's tensor first."""
+
+    def __init__(self, tensor: Any, target: Any, path: str):
+        self._tensor, self._target, self._path = tensor, target, path
+
+    def __getattr__(self, name: str) -> _TensorFlowPath:
+        return _TensorFlowPath(self._tensor, getattr(self._target, name), f"{self._path}.{name}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> LinearWrap:
+        if not callable(self._target):
+            raise TypeError(f"{self._path} is not a function")
+        return LinearWrap(self._target(self._tensor, *args, **kwargs))

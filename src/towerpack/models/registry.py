@@ -1,0 +1,182 @@
+"""What makes a function a layer: a name, a variable scope, argscope, and a line in the log."""
+
+from __future__ import annotations
+
+import contextvars
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from towerpack._tensorflow import tf, v1
+from towerpack.core import logger
+from towerpack.models.argscope import get_arg_scope
+from towerpack.tower import get_current_tower_context
+
+_layers: dict[str, Callable[..., Any]] = {}
+_depth: contextvars.ContextVar[int] = contextvars.ContextVar("layer_depth", default=0)
+RESERVED = "tf"  # LinearWrap(x).tf.<function> reaches TensorFlow
+
+
+class VariableHolder:
+    """The variables of a layer's output, by their short names: `layer.variables.W`."""
+
+    def __init__(self, **variables: Any):
+        self.__dict__.update(variables)
+
+    def all(self) -> list[Any]:
+        return list(self.__dict__.values())
+
+
+def layer_register(
+    log_shape: bool = False,
+    use_scope: bool | None = True,
+    renamed: Mapping[str, str] | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Makes `func(x, ...)` a layer `layer(name, x, ...)` with its own variable scope.
+
+    `use_scope=None` makes the name optional, False leaves it out. `renamed` maps old argument names
+    to new ones. `log_shape` logs the shapes once per layer.
+
+        @layer_register(log_shape=True)
+        def Scale(x, *, init=1.0):
+            return x * tf.compat.v1.get_variable("k", initializer=init)
+
+        Scale("scale0", x)
+    """
+
+    def decorate(func: Callable[..., Any]) -> Callable[..., Any]:
+        layer = _Layer(func, log_shape, use_scope, dict(renamed or {}))
+
+        @functools.wraps(func)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return layer(*args, **kwargs)
+
+        call.check_arguments = layer.check_arguments  # type: ignore[attr-defined]
+        call.use_scope = use_scope  # type: ignore[attr-defined]
+        call.symbolic_function = func  # type: ignore[attr-defined]
+        if func.__name__ == RESERVED:
+            raise ValueError(f"a layer cannot be named {RESERVED!r}: LinearWrap uses it")
+        _layers[func.__name__] = call
+        return call
+
+    return decorate
+
+
+def get_registered_layer(name: str) -> Callable[..., Any] | None:
+    return _layers.get(name)
+
+
+def layer_names() -> list[str]:
+    return list(_layers)
+
+
+class _Layer:
+    def __init__(
+        self, func: Callable[..., Any], log_shape: bool, use_scope: bool | None, renamed: dict
+    ):
+        self.func, self.log_shape, self.use_scope, self.renamed = func, log_shape, use_scope, renamed
+        self.name = func.__name__
+        parameters = list(inspect.signature(func).parameters.values())
+        self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self.known = [p.name for p in parameters[1:] if p.kind is not p.VAR_KEYWORD]
+        self.positional = [p.name for p in parameters[1:] if p.kind is p.POSITIONAL_OR_KEYWORD]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name, x, rest = self._split(args)
+        arguments = self._merge(rest, kwargs)
+        if name is None:
+            return self.func(x, **arguments)
+        with v1.variable_scope(name):
+            token = _depth.set(_depth.get() + 1)
+            try:
+                output = self.func(x, **arguments)
+            except Exception as error:
+                error.add_note(f"in layer {self.name}({name!r}) on input {_shape(x)}")
+                raise
+            finally:
+                _depth.reset(token)
+            result = _named_output(output)
+        self._log(name, x, result)
+        return result
+
+    def _split(self, args: tuple[Any, ...]) -> tuple[str | None, Any, tuple[Any, ...]]:
+        args_left = args
+        name = None
+        if self.use_scope is not False and args and isinstance(args[0], str):
+            name, args_left = args[0], args[1:]
+        if name is None and self.use_scope is True:
+            received = repr(args[0]) if args else "nothing"
+            raise TypeError(
+                f"{self.name} needs a name first, {self.name}('name', x, ...); received {received}"
+            )
+        if name == "":
+            raise ValueError(f"{self.name} needs a name that is not empty")
+        if not args_left or not _is_tensor_like(args_left[0]):
+            received = repr(args_left[0]) if args_left else "nothing"
+            raise TypeError(f"{self.name} needs a tensor or a list of tensors, received {received}")
+        return name, args_left[0], args_left[1:]
+
+    def _merge(self, positional: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if len(positional) > len(self.positional):
+            raise TypeError(
+                f"{self.name} takes at most {len(self.positional)} positional arguments after its "
+                f"input {self.positional}, received {len(positional)}; name the others"
+            )
+        self.check_arguments(kwargs)
+        called = self._modern({**kwargs, **dict(zip(self.positional, positional, strict=False))})
+        return {**self._modern(get_arg_scope().get(self.name, {})), **called}
+
+    def _modern(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Old argument names replaced by the new ones."""
+        modern: dict[str, Any] = {}
+        for key, value in arguments.items():
+            new = self.renamed.get(key, key)
+            if new in modern:
+                raise TypeError(f"{self.name}: {key!r} and {new!r} are the same argument, give one")
+            modern[new] = value
+        return modern
+
+    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        allowed = [*self.known, *self.renamed]
+        for key in arguments:
+            if key not in allowed and not self.takes_any:
+                near = difflib.get_close_matches(key, allowed, n=2)
+                hint = f"; did you mean {' or '.join(near)}?" if near else ""
+                raise TypeError(
+                    f"{self.name} has no argument {key!r}{hint} It takes {', '.join(self.known)}"
+                )
+
+    def _log(self, name: str, x: Any, output: Any) -> None:
+        context = get_current_tower_context()
+        # Once for each model and not again for each trace: the first training tower says it.
+        if self.log_shape and _depth.get() == 0 and context and context.is_main_training_tower:
+            path = "/".join(filter(None, [v1.get_variable_scope().name, name]))
+            logged: set[str] = context.store.__dict__.setdefault("_logged_layers", set())
+            if path not in logged:
+                logged.add(path)
+                logger.info("%-24s %s -> %s", path, _shape(x), _shape(output))
+
+
+def _named_output(output: Any) -> Any:
+    """The layer's output under the name `<layer>/output`, its variables kept."""
+    if not tf.is_tensor(output):
+        return output
+    variables = getattr(output, "variables", None)
+    named = tf.identity(output, name="output")
+    if variables is not None and not tf.executing_eagerly():
+        named.variables = variables
+    return named
+
+
+def _is_tensor_like(x: Any) -> bool:
+    if isinstance(x, list | tuple):
+        return bool(x) and all(_is_tensor_like(item) for item in x)
+    return tf.is_tensor(x) or isinstance(x, tf.Variable)
+
+
+def _shape(x: Any) -> str:
+    if isinstance(x, list | tuple):
+        return "[" + ", ".join(map(_shape, x)) + "]"
+    return str(x.shape.as_list()) if tf.is_tensor(x) and x.shape.rank is not None else "[?]"

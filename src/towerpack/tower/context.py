@@ -1,0 +1,94 @@
+"""What the code inside a tower may know: is this training, which tower, whose variables."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from towerpack._tensorflow import tf, v1
+from towerpack.tower.store import VariableStore
+
+_current = threading.local()
+
+
+class MovingSummary(NamedTuple):
+    """A scalar to be averaged over steps; `decay` as in an exponential moving average."""
+
+    name: str
+    tensor: Any
+    decay: float
+
+
+class TowerContext:
+    """The context in which trainers and predictors call a tower function.
+
+    Inside it `get_current_tower_context()` returns it, every variable comes from `store`, and names
+    of operations begin with `name` (nothing for the first tower). Contexts do not nest.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        is_training: bool,
+        *,
+        store: VariableStore,
+        index: int = 0,
+        total: int = 1,
+        vs_name: str = "",
+    ):
+        self.name, self.is_training, self.store = name, is_training, store
+        self.index, self.total, self.vs_name = index, total, vs_name
+        self.moving_summaries: list[MovingSummary] = []
+        self._stack = contextlib.ExitStack()
+
+    @property
+    def is_main_training_tower(self) -> bool:
+        return self.is_training and self.index == 0
+
+    @property
+    def has_own_variables(self) -> bool:
+        """Whether this tower makes variables: the first one, or each with a scope of its own."""
+        return self.index == 0 or bool(self.vs_name)
+
+    @property
+    def ns_name(self) -> str:
+        return self.name
+
+    def without_prefix(self, op_name: str) -> str:
+        """The name as users know it."""
+        return op_name.removeprefix(f"{self.name}/") if self.name else op_name
+
+    def __enter__(self) -> TowerContext:
+        if getattr(_current, "context", None) is not None:
+            raise RuntimeError(
+                f"a tower is being built already ({_current.context!r}); tower contexts do not nest"
+            )
+        with self._stack as stack:
+            stack.enter_context(self.store.scope())
+            if self.vs_name:
+                stack.enter_context(v1.variable_scope(self.vs_name))
+            if self.name:
+                # The trailing slash takes the name as it is, where TensorFlow would add a number.
+                stack.enter_context(tf.name_scope(f"{self.name}/"))
+            self._stack = stack.pop_all()
+        _current.context = self
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _current.context = None
+        self._stack.close()
+
+    def __repr__(self) -> str:
+        return f"TowerContext(name={self.name!r}, is_training={self.is_training})"
+
+
+def get_current_tower_context() -> TowerContext | None:
+    """The context of the tower being built in this thread; None outside of one."""
+    return getattr(_current, "context", None)

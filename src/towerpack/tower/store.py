@@ -1,0 +1,199 @@
+"""Variables by name: made once, found again by whoever asks.
+
+A `VariableStore` belongs to one model (one trainer or one predictor). While its `scope` is open,
+`tf.compat.v1.get_variable`, which the layers use too, looks a variable up by its full scoped name and
+makes it only when it is not there; `tf.Variable` goes the same way under the open variable scope.
+Variables are real ones, made outside of any trace, so that further traces, other towers, inference
+and checkpoints share them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from towerpack._tensorflow import tf, v1
+
+
+class VariableStore:
+    """The variables of one model, in the order in which they were made.
+
+    `frozen_reason` is set once the model is complete; a trainable variable that appears after that
+    is an error, because the optimizer and the checkpoint would not know it.
+    """
+
+    def __init__(self) -> None:
+        self.variables: dict[str, Any] = {}
+        self.frozen_reason: str | None = None
+        self._local: set[str] = set()
+        self._requested: list[set[str]] = []
+        self._making = False
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.variables:
+            near = difflib.get_close_matches(name, self.variables, n=3)
+            hint = f"; the nearest are {near}" if near else ""
+            raise KeyError(f"no variable is named {name!r}{hint}")
+        return self.variables[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.variables
+
+    def trainable(self) -> dict[str, Any]:
+        return {name: var for name, var in self.variables.items() if var.trainable}
+
+    def saved(self) -> dict[str, Any]:
+        """What a checkpoint holds: everything but local variables (running summaries and such)."""
+        return {name: var for name, var in self.variables.items() if name not in self._local}
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """While open, every variable created or asked for in this thread comes from this store."""
+        self._requested.append(set())
+        try:
+            with (
+                tf.variable_creator_scope(self._creator),
+                v1.variable_scope("", use_resource=True, custom_getter=self._getter),
+            ):
+                yield
+        finally:
+            self._requested.pop()
+
+    def make(
+        self,
+        name: str,
+        initial_value: Callable[[], Any],
+        *,
+        trainable: bool,
+        local: bool = False,
+        **options: Any,
+    ) -> Any:
+        """The variable of this name, made now if it is not there."""
+        if name in self.variables:
+            return self.variables[name]
+        if trainable and self.frozen_reason:
+            near = difflib.get_close_matches(name, self.variables, n=3)
+            raise ValueError(
+                f"the trainable variable {name!r} appeared only now, but {self.frozen_reason}. A tower "
+                "function must make the same variables on every call: does a name in it depend on a "
+                f"counter or on the input? Known and similar: {near or list(self.variables)[:5]}"
+            )
+        # init_scope leaves the trace: without it the variable would belong to one graph only.
+        self._making = True
+        try:
+            with tf.init_scope():
+                variable = tf.Variable(initial_value, trainable=trainable, name=name, **options)
+        finally:
+            self._making = False
+        self.variables[name] = variable
+        if local:
+            self._local.add(name)
+        return variable
+
+    def add(self, name: str, variable: Any) -> None:
+        """Takes in a variable that was made elsewhere (an optimizer's slot)."""
+        self.variables[name] = variable
+
+    def _getter(
+        self,
+        getter: Callable[..., Any],
+        name: str,
+        shape: Any = None,
+        dtype: Any = tf.float32,
+        initializer: Any = None,
+        regularizer: Callable[[Any], Any] | None = None,
+        reuse: Any = None,
+        trainable: bool | None = None,
+        collections: Any = None,
+        constraint: Any = None,
+        synchronization: Any = tf.VariableSynchronization.AUTO,
+        aggregation: Any = tf.VariableAggregation.NONE,
+        **_: Any,
+    ) -> Any:
+        """Stands in for TensorFlow's own store, which lives in a graph and forgets between traces."""
+        del getter
+        if name in self._requested[-1] and not reuse:
+            raise ValueError(
+                f"the variable {name!r} is made twice in one tower; give the two layers different "
+                "names, or share it on purpose with variable_scope(..., reuse=tf.AUTO_REUSE)"
+            )
+        if reuse is True and name not in self.variables:
+            near = difflib.get_close_matches(name, self.variables, n=3)
+            raise ValueError(f"reuse=True, but there is no variable {name!r}; the nearest are {near}")
+        self._requested[-1].add(name)
+        dtype = tf.as_dtype(dtype or tf.float32)
+        if name in self.variables:
+            return self._checked(name, shape)
+        if trainable is None:
+            trainable = synchronization != tf.VariableSynchronization.ON_READ
+        collections = collections or ()
+        if v1.GraphKeys.LOCAL_VARIABLES in collections:
+            trainable = False
+        variable = self.make(
+            name,
+            _initial_value(name, shape, dtype, initializer),
+            trainable=trainable,
+            local=v1.GraphKeys.LOCAL_VARIABLES in collections,
+            constraint=constraint,
+            synchronization=synchronization,
+            aggregation=aggregation,
+        )
+        if regularizer is not None:
+            v1.add_to_collection(v1.GraphKeys.REGULARIZATION_LOSSES, regularizer(variable))
+        return variable
+
+    def _checked(self, name: str, shape: Any) -> Any:
+        variable = self.variables[name]
+        if shape is not None and not variable.shape.is_compatible_with(shape):
+            raise ValueError(
+                f"the variable {name!r} has shape {variable.shape}, but was asked for with shape "
+                f"{tf.TensorShape(shape)}; two layers of one name, or another input size?"
+            )
+        return variable
+
+    def _creator(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        """A plain `tf.Variable` made inside the tower: its name under the open variable scope."""
+        if self._making:  # on its way through `make`, where it has got its name
+            return next_creator(**kwargs)
+        scope = v1.get_variable_scope().name
+        base = "/".join(filter(None, [scope, kwargs.get("name") or "Variable"]))
+        name, number = base, 1
+        while name in self._requested[-1]:
+            name, number = f"{base}_{number}", number + 1
+        self._requested[-1].add(name)
+        if name in self.variables:
+            return self.variables[name]
+        kwargs["name"] = name
+        with tf.init_scope():
+            variable = next_creator(**kwargs)
+        self.variables[name] = variable
+        return variable
+
+
+def _initial_value(name: str, shape: Any, dtype: Any, initializer: Any) -> Callable[[], Any]:
+    if initializer is None:
+        if dtype.is_floating or dtype.is_complex:
+            initializer = v1.glorot_uniform_initializer()
+        else:
+            initializer = v1.zeros_initializer()
+    if isinstance(initializer, type):
+        initializer = initializer()
+    if not callable(initializer):
+        static = tf.get_static_value(initializer) if tf.is_tensor(initializer) else initializer
+        if static is None:
+            raise ValueError(
+                f"the initializer of variable {name!r} is a tensor of the trace; expected a constant "
+                "or a function of the shape"
+            )
+        return lambda: tf.constant(static, dtype=dtype if not tf.is_tensor(initializer) else None)
+    if shape is None:
+        raise ValueError(f"the variable {name!r} needs a shape, or a constant as its initializer")
+    static_shape = tf.TensorShape(shape)
+    if not static_shape.is_fully_defined():
+        raise ValueError(
+            f"the variable {name!r} needs a shape without unknown sizes, received {static_shape}; "
+            "declare the input's size in its TensorSpec"
+        )
+    return lambda: initializer(static_shape.as_list(), dtype=dtype)

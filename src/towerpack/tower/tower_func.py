@@ -1,0 +1,109 @@
+"""The tower function, and the tensors of a tower by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from towerpack._tensorflow import tf, v1
+from towerpack.tower.context import get_current_tower_context
+
+
+def get_op_tensor_name(name: str) -> tuple[str, str]:
+    """The operation's and the tensor's name.
+
+    >>> get_op_tensor_name("prob"), get_op_tensor_name("split:1")
+    (('prob', 'prob:0'), ('split', 'split:1'))
+    """
+    op, _, number = name.partition(":")
+    return op, f"{op}:{number or 0}"
+
+
+class TowerTensorHandle:
+    """The tensors of one call of a tower function, by names without the tower's prefix."""
+
+    def __init__(self, context: Any, signature: Sequence[Any], inputs: Sequence[Any], output: Any):
+        self.context, self.inputs, self.output = context, list(inputs), output
+        self._inputs_by_name = {spec.name: x for spec, x in zip(signature, inputs, strict=True)}
+        self._graph = None if tf.executing_eagerly() else v1.get_default_graph()
+
+    @property
+    def is_training(self) -> bool:
+        return self.context.is_training
+
+    def get_tensor(self, name: str) -> Any:
+        """The tensor of that name; an input's own name gives the input itself."""
+        op, tensor = get_op_tensor_name(name)
+        if op in self._inputs_by_name:
+            return self._inputs_by_name[op]
+        if self._graph is None:
+            raise RuntimeError("tensors have names only in a traced tower, not in eager mode")
+        prefix = f"{self.context.name}/" if self.context.name else ""
+        try:
+            return self._graph.get_tensor_by_name(prefix + tensor)
+        except KeyError:
+            raise KeyError(self._explain(name, prefix)) from None
+
+    def get_tensors(self, names: Sequence[str]) -> list[Any]:
+        return [self.get_tensor(name) for name in names]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get_tensor(name)
+
+    def _explain(self, name: str, prefix: str) -> str:
+        assert self._graph is not None
+        known = [op.name.removeprefix(prefix) for op in self._graph.get_operations()]
+        known += list(self._inputs_by_name)
+        near = difflib.get_close_matches(get_op_tensor_name(name)[0], known, n=4, cutoff=0.5)
+        hint = f"the nearest are {near}" if near else "none is similar"
+        return (
+            f"the tower has no tensor named {name!r}; {hint}. Name it in the tower function: "
+            f"tf.identity(x, name={name!r})"
+        )
+
+
+class TowerFunc:
+    """A function that builds one replica of a model, with the signature of its inputs.
+
+    It is called, under a `TowerContext`, once for each trace: training, inference, export. So it
+    may run many times; only what is trained by gradients may be a trainable variable; names may
+    depend on variable scopes only.
+    """
+
+    def __init__(self, func: Callable[..., Any], signature: Sequence[Any]):
+        self.func, self.signature = func, checked_signature(signature)
+
+    @property
+    def input_names(self) -> list[str]:
+        return [spec.name for spec in self.signature]
+
+    def __call__(self, *inputs: Any) -> TowerTensorHandle:
+        context = get_current_tower_context()
+        if context is None:
+            raise RuntimeError("a tower function must be called inside a TowerContext")
+        if len(inputs) != len(self.signature):
+            raise ValueError(
+                f"the tower takes {len(self.signature)} inputs {self.input_names}, received "
+                f"{len(inputs)}"
+            )
+        output = self.func(*inputs)
+        return TowerTensorHandle(context, self.signature, inputs, output)
+
+
+def checked_signature(signature: Sequence[Any]) -> list[Any]:
+    """The signature as a list, or an error that says what is wrong with it."""
+    specs = list(signature)
+    for spec in specs:
+        if not isinstance(spec, tf.TensorSpec):
+            raise TypeError(f"expected tf.TensorSpec as inputs, received {spec!r}")
+        if not spec.name or any(mark in spec.name for mark in ":/ "):
+            raise ValueError(
+                f"expected a name without ':', '/' and spaces for every input, received {spec.name!r} "
+                f"in {spec}"
+            )
+    names = [spec.name for spec in specs]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise ValueError(f"expected each input to have its own name, received {doubled} twice")
+    return specs

@@ -1,0 +1,128 @@
+"""Training one cost on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from towerpack._tensorflow import tf
+from towerpack.callbacks import StopTraining
+from towerpack.checkpoint import ModelLoader
+from towerpack.core import logger
+from towerpack.input_source import InputSource
+from towerpack.tower import TowerContext, TowerFunc, TracedTower
+from towerpack.tower.optimizer import apply_gradients, checked_optimizer, take_in_slots
+from towerpack.tower.summary import MovingAverage, update_moving_averages
+from towerpack.train.base import Trainer
+
+GLOBAL_STEP = "global_step"
+
+
+class SimpleTrainer(Trainer):
+    """Trains one tower on one device.
+
+    Each step is one call of a traced function: it takes a batch from the input source, runs the
+    tower, applies the gradients, runs every assignment made in the tower, and fetches what callbacks
+    asked for.
+    """
+
+    tower_func: TowerFunc
+    input_source: InputSource
+    optimizer: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moving_averages: dict[str, MovingAverage] = {}
+        self._steps: dict[tuple[str, ...], Callable[[], dict[str, Any]]] = {}
+
+    def setup_graph(
+        self,
+        input_signature: Sequence[Any],
+        input: InputSource,
+        get_cost_fn: Callable[..., Any],
+        get_opt_fn: Callable[[], Any],
+    ) -> None:
+        """Makes the variables and traces the step."""
+        self.tower_func = TowerFunc(get_cost_fn, input_signature)
+        self.input_source = input
+        input.setup(self.tower_func.signature)
+        with tf.init_scope():
+            self._step_counter = self.store.make(
+                GLOBAL_STEP, lambda: tf.zeros([], tf.int64), trainable=False
+            )
+            with self.store.scope():
+                self.optimizer = checked_optimizer(get_opt_fn())
+        self._step_for(())
+        take_in_slots(self.optimizer, self.store)
+        self.store.frozen_reason = "the training step has been built already"
+        weights = self.store.trainable().values()
+        parameters = sum(variable.shape.num_elements() for variable in weights)
+        logger.info("%d trainable variables, %s parameters", len(weights), f"{parameters:,}")
+
+    def initialize(self, session_init: ModelLoader | None = None) -> None:
+        super().initialize(session_init)
+        self.global_step = int(self._step_counter.numpy())
+
+    def run_step(self) -> None:
+        wanted = self.callbacks.fetches()
+        names = tuple(dict.fromkeys(name for _, names in wanted for name in names))
+        self.input_source.start()
+        try:
+            fetched = self._step_for(names)()
+        except tf.errors.OutOfRangeError:
+            self.input_source.raise_failure()
+            raise StopTraining("the end of the data") from None
+        self.global_step += 1
+        values = {name: tensor.numpy() for name, tensor in fetched.items()}
+        self.callbacks.deliver(wanted, values)
+
+    def get_predictor(
+        self, input_names: Sequence[str] | None, output_names: Sequence[str]
+    ) -> Callable[..., list[Any]]:
+        """A function from input arrays to output tensors that shares the variables in training."""
+        return TracedTower(self.tower_func, self.store).function(input_names, output_names)
+
+    def close(self) -> None:
+        if hasattr(self, "input_source"):
+            self.input_source.close()
+
+    def _step_for(self, fetches: tuple[str, ...]) -> Callable[[], dict[str, Any]]:
+        """The traced step that also returns these tensors; one trace for each set of names."""
+        if fetches not in self._steps:
+            step = tf.function(lambda: self._step(fetches), autograph=False)
+            self._steps[fetches] = step.get_concrete_function()
+        return self._steps[fetches]
+
+    def _step(self, fetches: tuple[str, ...]) -> dict[str, Any]:
+        inputs = self.input_source.get_input_tensors()
+        with TowerContext("", is_training=True, store=self.store) as context:
+            with tf.GradientTape() as tape:
+                tower = self.tower_func(*inputs)
+            cost = checked_cost(tower.output)
+        weights = list(self.store.trainable().values())
+        gradients = checked_gradients(tape.gradient(cost, weights), weights)
+        apply_gradients(self.optimizer, gradients)
+        self.moving_averages = update_moving_averages(context)
+        self._step_counter.assign_add(1)
+        return {name: tower.get_tensor(name) for name in fetches}
+
+
+def checked_cost(cost: Any) -> Any:
+    """The cost, or an error that says what the tower function must return."""
+    if not tf.is_tensor(cost) or cost.shape.rank != 0 or not cost.dtype.is_floating:
+        raise ValueError(
+            "expected the tower function to return a scalar floating-point cost when training, "
+            f"received {cost!r}. Take the mean over the batch: tf.reduce_mean(...)"
+        )
+    return cost
+
+
+def checked_gradients(gradients: Sequence[Any], weights: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Pairs with a gradient; variables that the cost does not depend on are named and left out."""
+    pairs = list(zip(gradients, weights, strict=True))
+    without = [weight.name.removesuffix(":0") for gradient, weight in pairs if gradient is None]
+    if len(without) == len(pairs):
+        raise ValueError("the cost depends on no trainable variable, so there is nothing to train")
+    if without:
+        logger.warning("no gradient for %s: the cost does not depend on them", without)
+    return [(gradient, weight) for gradient, weight in pairs if gradient is not None]
