@@ -14,53 +14,36 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING
 
+from towerpack._names import MODULES, NAMES, ROOMS, TF_FREE_ROOMS
 from towerpack._version import __version__
 
-_TF_FREE_ROOMS = ("core", "dataflow", "monitor")
-_ROOMS = (
-    *_TF_FREE_ROOMS,
-    "input_source",
-    "tower",
-    "models",
-    "checkpoint",
-    "train",
-    "callbacks",
-    "predict",
-    "export",
-    "estimator",
-    "compat",
-    "cli",
-)
+_HOME = {name: module for module, names in NAMES.items() for name in names}
 
-# Modules that scripts use by their short name.
-_MODULES = {
-    "dataset": "towerpack.dataflow.dataset",
-    "logger": "towerpack.core.logger",
-}
-
-# The public names of each room, sorted. To publish a name, add it to its room's `__all__` and here;
-# a test compares the two.
-_NAMES: dict[str, tuple[str, ...]] = {
-    "towerpack.core.every": ("Every", "every"),
-}
-
-_HOME = {name: module for module, names in _NAMES.items() for name in names}
-
-__all__ = [*_MODULES, *_HOME]
+__all__ = [*MODULES, *_HOME]
 
 if TYPE_CHECKING:
     # The same names for editors and type checkers, which cannot follow the table. Never executed.
+    from towerpack.callbacks import *
+    from towerpack.checkpoint import *
     from towerpack.core import logger
     from towerpack.core.every import Every, every
     from towerpack.dataflow import *
     from towerpack.dataflow import dataset
+    from towerpack.estimator import *
+    from towerpack.export import *
+    from towerpack.input_source import *
+    from towerpack.models import *
+    from towerpack.monitor import *
+    from towerpack.predict import *
+    from towerpack.tower import *
+    from towerpack.train import *
 else:
 
     def __getattr__(name: str) -> object:
-        if name in _ROOMS:
+        if name in ROOMS:
             found = _import(f"towerpack.{name}", name)
-        elif name in _MODULES:
-            found = _import(_MODULES[name], name)
+        elif name in MODULES:
+            found = _import(MODULES[name], name)
         elif name in _HOME:
             found = getattr(_import(_HOME[name], name), name)
         else:
@@ -72,18 +55,19 @@ else:
 
 
 def __dir__() -> list[str]:
-    return sorted({"__version__", *_ROOMS, *__all__})
+    return sorted({"__version__", *ROOMS, *__all__})
 
 
 def _import(module: str, name: str) -> object:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        if importlib.util.find_spec("tensorflow") is not None:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("tensorflow", "keras") or importlib.util.find_spec("tensorflow"):
             raise
         raise ImportError(
             f"towerpack.{name} needs TensorFlow, which is not installed; "
             f"run: pip install 'towerpack[tf]' (tf-cpu: without GPU support, tf-gpu: with CUDA). "
-            f"Without it, {', '.join(_TF_FREE_ROOMS)} work: from towerpack.dataflow import *",
+            f"Without it, {', '.join(TF_FREE_ROOMS)} work: from towerpack.dataflow import *",
             name=error.name,
         ) from error

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import towerpack
+from towerpack._names import ROOMS
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +28,7 @@ def test_import_contracts_hold():
 def test_every_folder_is_a_room_with_a_docstring():
     package = Path(towerpack.__file__).parent
     folders = {path.parent.name for path in package.glob("*/__init__.py")}
-    assert folders == set(towerpack._ROOMS)
+    assert folders == set(ROOMS)
     for room in folders:
         first = (package / room / "__init__.py").read_text()[:4]
         assert first.startswith('"""'), f"{room}/__init__.py does not say what the room is"

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import towerpack
+from towerpack._names import MODULES, NAMES, ROOMS
 
 # `compat` is reached by its old module paths, `cli` by its command; `core` publishes modules.
-FLAT_ROOMS = [room for room in towerpack._ROOMS if room not in ("core", "compat", "cli")]
+FLAT_ROOMS = [room for room in ROOMS if room not in ("core", "compat", "cli")]
 
 
 def type_checking_imports() -> dict[str, set[str]]:
@@ -36,27 +37,27 @@ def test_every_name_resolves():
 def test_every_public_name_of_a_room_is_flat_too(room):
     module = importlib.import_module(f"towerpack.{room}")
     missing = sorted(set(module.__all__) - set(towerpack.__all__))
-    assert not missing, f"add them to _NAMES in towerpack/__init__.py: {missing}"
-    unexported = sorted(set(towerpack._NAMES.get(module.__name__, ())) - set(module.__all__))
+    assert not missing, f"add them to towerpack/_names.py: {missing}"
+    unexported = sorted(set(NAMES.get(module.__name__, ())) - set(module.__all__))
     assert not unexported, f"add them to the room's __all__: {unexported}"
 
 
 def test_no_name_has_two_homes_and_none_hides_a_room():
     assert len(towerpack.__all__) == len(set(towerpack.__all__))
-    assert not set(towerpack.__all__) & set(towerpack._ROOMS)
+    assert not set(towerpack.__all__) & set(ROOMS)
 
 
 def test_tables_are_sorted():
-    for module, names in towerpack._NAMES.items():
+    for module, names in NAMES.items():
         assert list(names) == sorted(names), module
-    assert list(towerpack._MODULES) == sorted(towerpack._MODULES)
+    assert list(MODULES) == sorted(MODULES)
 
 
 def test_type_checkers_see_the_same_names():
     seen = type_checking_imports()
-    for module, names in towerpack._NAMES.items():
-        assert seen.get(module) == {"*"} or set(names) <= seen.get(module, set()), module
-    for name, module in towerpack._MODULES.items():
+    for module, names in NAMES.items():
+        assert "*" in seen[module] or set(names) <= seen[module], module
+    for name, module in MODULES.items():
         assert name in seen.get(module.rpartition(".")[0], set()), name
 
 
@@ -68,7 +69,7 @@ def test_star_import_gives_every_name():
 
 def test_rooms_are_attributes():
     assert towerpack.core is importlib.import_module("towerpack.core")
-    assert set(towerpack._ROOMS) <= set(dir(towerpack))
+    assert set(ROOMS) <= set(dir(towerpack))
 
 
 def test_B3_a_wrong_name_gives_the_nearest():
