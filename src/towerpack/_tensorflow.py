@@ -2,8 +2,8 @@
 
 oneDNN's kernels are off by default on CPUs without AVX-512 VNNI, although they are about twice as
 fast there for convolutions. The switch is read while TensorFlow loads, so it is set here, before;
-a value that the user has set stays. When the user imported TensorFlow first without it, that is said
-once, since it cannot be changed any more.
+a value that the user has set stays. When the user imported TensorFlow first without it, that is
+said once, since it cannot be changed any more.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 if _ONEDNN not in os.environ:
     if "tensorflow" in sys.modules:
         logger.warning(
-            "TensorFlow was imported before towerpack, without %s=1; convolutions on the CPU may run "
-            "at half their speed. Import towerpack's layers or trainers first, or set it in the "
+            "TensorFlow was imported before towerpack, without %s=1; convolutions on the CPU may "
+            "run at half their speed. Import towerpack's layers or trainers first, or set it in the "
             "environment.",
             _ONEDNN,
         )

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from towerpack.input_source import InputSource
 from towerpack.monitor import Monitors
-
-if TYPE_CHECKING:
-    from typing import Protocol
-
-    class TrainerView(Protocol):
-        """What callbacks see of a trainer."""
-
-        monitors: Monitors
-        epoch_num: int
-        global_step: int
-        local_step: int
-        steps_per_epoch: int
-        starting_epoch: int
-        max_epoch: int
-        is_chief: bool
-        store: Any
-        tower_func: Any
-        moving_averages: dict[str, Any]
-        input_source: Any
+from towerpack.tower import TowerFunc, VariableStore
+from towerpack.tower.summary import MovingAverage
 
 
-class StopTraining(Exception):  # noqa: N818 (not an error; the name that users know)
+class TrainerView(Protocol):
+    """What callbacks see of a trainer."""
+
+    monitors: Monitors
+    store: VariableStore
+    tower_func: TowerFunc
+    input_source: InputSource
+    moving_averages: dict[str, MovingAverage]
+    is_chief: bool
+    epoch_num: int
+    global_step: int
+    local_step: int
+    steps_per_epoch: int
+    starting_epoch: int
+    max_epoch: int
+
+
+class StopTraining(Exception):
     """Raised by a callback to end the training loop cleanly, after the current event."""
 
 
@@ -35,8 +36,8 @@ class Callback:
     """Override the methods with an underscore; `self.trainer` is there from `_setup_graph` on.
 
     Order of events: setup_graph; before_train; then for each epoch before_epoch, for each step
-    before_run, the step, after_run, trigger_step; after_epoch, trigger_epoch; at last, also after an
-    exception, after_train. Within an event callbacks run in the order of their list.
+    before_run, the step, after_run, trigger_step; after_epoch, trigger_epoch; at last, also after
+    an exception, after_train. Within an event callbacks run in the order of their list.
 
     `_trigger_epoch` calls `trigger()`, so a callback that acts once an epoch overrides `_trigger`.
     `_before_run` may return names of tensors; their values arrive in `_after_run`.

@@ -10,7 +10,7 @@ from towerpack.core import logger
 
 
 class Callbacks(Callback):
-    """A list of callbacks, called in its order; every one gets its `after_train`, whatever happens."""
+    """A list of callbacks, called in its order; each gets its `after_train`, whatever happens."""
 
     def __init__(self, callbacks: Sequence[Callback]):
         for callback in callbacks:
@@ -60,7 +60,7 @@ class Callbacks(Callback):
         for callback in self.callbacks:
             try:
                 callback.after_train()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (raised below, after the others)
                 logger.exception("%s failed in after_train", callback)
                 failure = failure or error
         if failure:

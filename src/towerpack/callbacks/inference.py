@@ -79,8 +79,8 @@ class ClassificationError(Inferencer):
         (vector,) = values
         if np.ndim(vector) != 1:
             raise ValueError(
-                f"expected {self.wrong_tensor!r} to be a vector with one value per sample, received "
-                f"shape {np.shape(vector)}"
+                f"expected {self.wrong_tensor!r} to be a vector with one value per sample, "
+                f"received shape {np.shape(vector)}"
             )
         self._wrong += int(np.sum(vector))
         self._total += len(vector)

@@ -16,8 +16,8 @@ from towerpack.tower import TracedTower
 class InferenceRunner(Callback):
     """Runs one pass of a flow through the tower under `is_training=False`, after every epoch.
 
-    The variables are those in training. Every batch of the flow is used exactly once, also a smaller
-    last one. The scalars of the inferencers go to the monitors.
+    The variables are those in training. Every batch of the flow is used exactly once, also a
+    smaller last one. The scalars of the inferencers go to the monitors.
     """
 
     def __init__(self, input: Any, infs: Inferencer | Sequence[Inferencer]):

@@ -42,5 +42,3 @@ class ModelSaver(Callback):
         for old in outdated:
             for file in self._directory.glob(f"{Path(old).name}.*"):
                 file.unlink()
-
-

@@ -66,7 +66,7 @@ def write_state(directory: str | Path, prefixes: Sequence[str]) -> None:
 
 
 def get_checkpoint_path(path: str | Path) -> str:
-    """The checkpoint's prefix from what people type: a directory, `checkpoint`, or one of its files."""
+    """The checkpoint's prefix from what people type: a directory, or one of its files."""
     path = Path(path)
     if path.is_dir():
         path = path / STATE_FILE

@@ -59,7 +59,9 @@ class ModelLoader:
         for name in sorted(set(variables) & set(self.values)):
             variable, value = variables[name], np.asarray(self.values[name])
             dtype = np.dtype(variable.dtype.as_numpy_dtype)
-            if tuple(variable.shape) != value.shape or not np.can_cast(value.dtype, dtype, "same_kind"):
+            if tuple(variable.shape) != value.shape or not np.can_cast(
+                value.dtype, dtype, "same_kind"
+            ):
                 report.mismatched.append(
                     f"{name} (model {variable.dtype.name} {tuple(variable.shape)}, "
                     f"file {value.dtype} {value.shape})"
@@ -68,7 +70,8 @@ class ModelLoader:
                 fitting.append((name, variable, value.astype(dtype)))
         if report.mismatched and not self.ignore_mismatch:
             raise LoadError(
-                f"{self.source} does not fit the model:\n  " + "\n  ".join(report.mismatched)
+                f"{self.source} does not fit the model:\n  "
+                + "\n  ".join(report.mismatched)
                 + "\nLoad the rest by SmartInit(..., ignore_mismatch=True)."
             )
         for name, variable, value in fitting:
@@ -78,7 +81,7 @@ class ModelLoader:
         return report
 
 
-def SmartInit(obj: Any, *, ignore_mismatch: bool = False) -> ModelLoader:  # noqa: N802 (old name)
+def SmartInit(obj: Any, *, ignore_mismatch: bool = False) -> ModelLoader:
     """A loader from a checkpoint's path or directory, an `.npz` file, or a dict of arrays.
 
     None and '' load nothing.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class Stream:
         self._philox = np.random.Philox(key=self._key)
         self._generator = np.random.Generator(self._philox)
         self._counter = np.zeros(4, dtype=np.uint64)
-        self._state = {
+        self._state: Any = {
             "bit_generator": "Philox",
             "state": {"counter": self._counter, "key": self._key},
             "buffer": np.zeros(4, dtype=np.uint64),
@@ -67,7 +68,7 @@ class Stream:
     def fresh(self, epoch: int, index: int) -> np.random.Generator:
         return Stream(self.seed, *self.path).generator(epoch, index)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Stream, (self.seed, *self.path)
 
     def __repr__(self) -> str:

@@ -39,7 +39,7 @@ def _rebuild(kind: type, keys: tuple[Any, ...], children: list[Tree]) -> Tree:
         return kind(zip(keys, children, strict=True))
     if hasattr(kind, "_fields"):  # a namedtuple takes its fields one by one
         return kind(*children)
-    return kind(children)
+    return kind(children)  # type: ignore[call-arg]
 
 
 def leaves(tree: Tree) -> list[Any]:

@@ -47,7 +47,7 @@ class ModelExporter:
         return difference
 
 
-class _Served(tf.Module):
+class _Served(tf.Module):  # type: ignore[name-defined]
     """What is saved: the pruned function and the variables that it reads."""
 
     def __init__(self, predictor: OfflinePredictor, specs: list[Any]):
@@ -90,6 +90,7 @@ def _compare(
         largest = max(largest, difference)
     if not largest <= TOLERANCE:
         raise ExportError(
-            f"the reloaded SavedModel differs from the tower by {largest:.3g}, more than {TOLERANCE}"
+            f"the reloaded SavedModel differs from the tower by {largest:.3g}, which is more than "
+            f"{TOLERANCE}"
         )
     return largest

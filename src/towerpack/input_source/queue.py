@@ -81,7 +81,7 @@ class QueueInput(InputSource):
                 with self.flow.iterate(epoch) as datapoints:
                     self._feed_pass(datapoints, name)
                 epoch += 1
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (raised by the step)
             if not self._stop.is_set():
                 self._failure = error
         finally:
@@ -90,11 +90,12 @@ class QueueInput(InputSource):
                 self._queue.close()
 
     def _feed_pass(self, datapoints: FlowIterator, name: str) -> None:
-        count = 0
-        for count, datapoint in enumerate(datapoints, 1):
+        empty = True
+        for datapoint in datapoints:
+            empty = False
             if self._stop.is_set():
                 return
             self._queue.enqueue(as_inputs(datapoint, self.signature, name))
             self._fill += (1 - FILL_DECAY) * (int(self._queue.size()) - self._fill)
-        if not count:
+        if empty:
             raise ValueError(f"{name} produced nothing in a whole pass; is it empty?")

@@ -19,7 +19,9 @@ def as_inputs(datapoint: Any, signature: Sequence[Any], flow: str) -> list[np.nd
     names = [spec.name for spec in signature]
     if isinstance(datapoint, dict):
         if not set(names) <= set(datapoint):
-            raise _error(f"the inputs {sorted(set(names) - set(datapoint))} are missing", **locals())
+            raise _error(
+                f"the inputs {sorted(set(names) - set(datapoint))} are missing", **locals()
+            )
         components = [datapoint[name] for name in names]
     else:
         components = list(datapoint)

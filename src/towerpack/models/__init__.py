@@ -1,8 +1,8 @@
 """Symbolic layers and what holds them together: `ModelDesc`, `argscope`, `LinearWrap`.
 
 Layers are thin functions over TensorFlow's ops: `Conv2D('conv0', x, 32, 3)` makes the variables
-`conv0/W` and `conv0/b` and returns a tensor named `conv0/output`. Any other TensorFlow library works
-beside them.
+`conv0/W` and `conv0/b` and returns a tensor named `conv0/output`. Any other TensorFlow library
+works beside them.
 """
 
 from towerpack.models.argscope import argscope, get_arg_scope

@@ -23,7 +23,7 @@ def argscope(layers: Callable | Sequence[Callable], **arguments: Any) -> Iterato
         with argscope(Conv2D, kernel_size=3, activation=tf.nn.relu):
             x = Conv2D("conv0", x, 32)
     """
-    chosen = list(layers) if isinstance(layers, list | tuple) else [layers]
+    chosen: list[Any] = list(layers) if isinstance(layers, list | tuple) else [layers]
     updated = {name: dict(kwargs) for name, kwargs in get_arg_scope().items()}
     for layer in chosen:
         check = getattr(layer, "check_arguments", None)

@@ -20,7 +20,7 @@ OLD_CONV_NAMES = {
 
 
 @layer_register(log_shape=True, renamed=OLD_CONV_NAMES)
-def Conv2D(  # noqa: N802 (layers are written like classes, as their users know them)
+def Conv2D(
     x: Any,
     filters: int,
     kernel_size: int | tuple[int, int],

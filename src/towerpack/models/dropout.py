@@ -10,7 +10,7 @@ from towerpack.tower import get_current_tower_context
 
 
 @layer_register(use_scope=None, renamed={"is_training": "training"})
-def Dropout(  # noqa: N802 (layers are written like classes)
+def Dropout(
     x: Any,
     keep_prob: float | None = None,
     *,
@@ -19,8 +19,8 @@ def Dropout(  # noqa: N802 (layers are written like classes)
 ) -> Any:
     """Drops elements at random while training and scales the others up.
 
-    A number given by position is the probability to **keep** an element; `rate=` is the probability to
-    drop it. Half of them by default. `training` defaults to what the tower is for.
+    A number given by position is the probability to **keep** an element; `rate=` is the probability
+    to drop it. Half of them by default. `training` defaults to what the tower is for.
     """
     if keep_prob is not None and rate is not None:
         raise TypeError("give either keep_prob (by position) or rate=, not both")

@@ -18,7 +18,7 @@ OLD_FC_NAMES = {
 
 
 @layer_register(log_shape=True, renamed=OLD_FC_NAMES)
-def FullyConnected(  # noqa: N802 (layers are written like classes)
+def FullyConnected(
     x: Any,
     units: int,
     *,

@@ -19,9 +19,9 @@ class LinearWrap:
                   .tf.nn.relu()
                   .FullyConnected("fc", 10)())
 
-    `.Layer(name, ...)` calls a registered layer, `.tf.<function>(...)` a function of TensorFlow with the
-    tensor first, `.apply(f, ...)` any function with the tensor first, `.apply2(f, name, ...)` with it
-    second. Calling the chain with nothing gives the tensor.
+    `.Layer(name, ...)` calls a registered layer, `.tf.<function>(...)` a function of TensorFlow with
+    the tensor first, `.apply(f, ...)` any function with the tensor first, `.apply2(f, name, ...)`
+    with it second. Calling the chain with nothing gives the tensor.
     """
 
     def __init__(self, tensor: Any):
@@ -58,7 +58,7 @@ class LinearWrap:
 
     def print_tensor(self) -> LinearWrap:
         """Prints the tensor's description while the tower is built."""
-        print(self._tensor)
+        print(self._tensor)  # noqa: T201 (that is what it is for)
         return self
 
     def tensor(self) -> Any:

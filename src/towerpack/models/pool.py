@@ -23,7 +23,7 @@ def _pool(x: Any, kind: str, pool_size: Any, strides: Any, padding: str, data_fo
 
 
 @layer_register(log_shape=True, renamed=OLD_POOL_NAMES)
-def MaxPooling(  # noqa: N802 (layers are written like classes)
+def MaxPooling(
     x: Any,
     pool_size: int | tuple[int, int],
     strides: int | tuple[int, int] | None = None,
@@ -36,7 +36,7 @@ def MaxPooling(  # noqa: N802 (layers are written like classes)
 
 
 @layer_register(log_shape=True, renamed=OLD_POOL_NAMES)
-def AvgPooling(  # noqa: N802 (layers are written like classes)
+def AvgPooling(
     x: Any,
     pool_size: int | tuple[int, int],
     strides: int | tuple[int, int] | None = None,
@@ -49,7 +49,7 @@ def AvgPooling(  # noqa: N802 (layers are written like classes)
 
 
 @layer_register(log_shape=True)
-def GlobalAvgPooling(x: Any, *, data_format: str = "channels_last") -> Any:  # noqa: N802
+def GlobalAvgPooling(x: Any, *, data_format: str = "channels_last") -> Any:
     """The mean over height and width: [batch, channels]."""
     if x.shape.rank != 4:
         raise ValueError(f"expected a 4-D input, received shape {x.shape}")

@@ -25,6 +25,9 @@ class VariableHolder:
     def __init__(self, **variables: Any):
         self.__dict__.update(variables)
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the layer has no variable {name!r}; it has {list(self.__dict__)}")
+
     def all(self) -> list[Any]:
         return list(self.__dict__.values())
 
@@ -76,7 +79,12 @@ class _Layer:
     def __init__(
         self, func: Callable[..., Any], log_shape: bool, use_scope: bool | None, renamed: dict
     ):
-        self.func, self.log_shape, self.use_scope, self.renamed = func, log_shape, use_scope, renamed
+        self.func, self.log_shape, self.use_scope, self.renamed = (
+            func,
+            log_shape,
+            use_scope,
+            renamed,
+        )
         self.name = func.__name__
         parameters = list(inspect.signature(func).parameters.values())
         self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)

@@ -29,6 +29,8 @@ class ScalarPrinter(MonitorBase):
 
     def flush(self, step: int, epoch: int) -> None:
         if self._scalars:
-            scalars = "  ".join(f"{name} {self._scalars[name]:.5g}" for name in sorted(self._scalars))
+            scalars = "  ".join(
+                f"{name} {self._scalars[name]:.5g}" for name in sorted(self._scalars)
+            )
             logger.info("epoch %d, step %d: %s", epoch, step, scalars)
         self._scalars = {}

@@ -7,6 +7,7 @@ that the user gave them.
 """
 
 from towerpack.tower.context import TowerContext, get_current_tower_context
+from towerpack.tower.global_step import get_global_step_var
 from towerpack.tower.store import VariableStore
 from towerpack.tower.summary import add_moving_summary
 from towerpack.tower.tower_func import TowerFunc, TowerTensorHandle, get_op_tensor_name
@@ -20,5 +21,6 @@ __all__ = [
     "VariableStore",
     "add_moving_summary",
     "get_current_tower_context",
+    "get_global_step_var",
     "get_op_tensor_name",
 ]

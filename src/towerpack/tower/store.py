@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
+
+_open = threading.local()
 
 
 class VariableStore:
@@ -52,6 +55,8 @@ class VariableStore:
     def scope(self) -> Iterator[None]:
         """While open, every variable created or asked for in this thread comes from this store."""
         self._requested.append(set())
+        stores: list[VariableStore] = _open.__dict__.setdefault("stores", [])
+        stores.append(self)
         try:
             with (
                 tf.variable_creator_scope(self._creator),
@@ -59,7 +64,16 @@ class VariableStore:
             ):
                 yield
         finally:
+            stores.pop()
             self._requested.pop()
+
+    @staticmethod
+    def current() -> VariableStore:
+        """The store whose scope is open in this thread."""
+        stores = _open.__dict__.get("stores")
+        if not stores:
+            raise RuntimeError("no model is being built here: there is no open variable store")
+        return stores[-1]
 
     def make(
         self,
@@ -121,7 +135,9 @@ class VariableStore:
             )
         if reuse is True and name not in self.variables:
             near = difflib.get_close_matches(name, self.variables, n=3)
-            raise ValueError(f"reuse=True, but there is no variable {name!r}; the nearest are {near}")
+            raise ValueError(
+                f"reuse=True, but there is no variable {name!r}; the nearest are {near}"
+            )
         self._requested[-1].add(name)
         dtype = tf.as_dtype(dtype or tf.float32)
         if name in self.variables:

@@ -9,8 +9,10 @@ from typing import Any
 from towerpack.callbacks import Callback, Callbacks, StopTraining
 from towerpack.checkpoint import ModelLoader, SmartInit
 from towerpack.core import logger
+from towerpack.input_source import InputSource
 from towerpack.monitor import MonitorBase, Monitors, RunInfo
-from towerpack.tower import VariableStore
+from towerpack.tower import TowerFunc, VariableStore
+from towerpack.tower.summary import MovingAverage
 
 
 class Trainer:
@@ -21,8 +23,11 @@ class Trainer:
     """
 
     is_chief = True
+    tower_func: TowerFunc
+    input_source: InputSource
 
     def __init__(self) -> None:
+        self.moving_averages: dict[str, MovingAverage] = {}
         self.store = VariableStore()
         self.monitors = Monitors([])
         self.callbacks = Callbacks([])
@@ -61,7 +66,9 @@ class Trainer:
         """Gives the variables their values from a checkpoint, if there is one."""
         SmartInit(session_init).load(self.store.saved())
 
-    def main_loop(self, steps_per_epoch: int, starting_epoch: int = 1, max_epoch: int = 99999) -> None:
+    def main_loop(
+        self, steps_per_epoch: int, starting_epoch: int = 1, max_epoch: int = 99999
+    ) -> None:
         """Runs epochs `starting_epoch` to `max_epoch`; `after_train` comes whatever happens."""
         self.steps_per_epoch, self.starting_epoch = steps_per_epoch, starting_epoch
         self.max_epoch, self.epoch_num = max_epoch, starting_epoch - 1
@@ -74,7 +81,7 @@ class Trainer:
                 self._run_epoch()
             logger.info("training is finished after epoch %d", self.epoch_num)
         except StopTraining as reason:
-            logger.info("training was stopped by %s", reason or "a callback")
+            logger.info("training was stopped: %s", str(reason) or "a callback asked for it")
         finally:
             try:
                 self.callbacks.after_train()

@@ -14,12 +14,12 @@ from towerpack.models import ModelDesc
 from towerpack.monitor import JSONWriter, MonitorBase, ScalarPrinter, TFEventWriter
 
 
-def DEFAULT_CALLBACKS() -> list[Callback]:  # noqa: N802 (the name that users know)
+def DEFAULT_CALLBACKS() -> list[Callback]:
     """The callbacks that every run gets unless `extra_callbacks` says otherwise."""
     return [MovingAverageSummary(), ProgressBar()]
 
 
-def DEFAULT_MONITORS() -> list[MonitorBase]:  # noqa: N802 (the name that users know)
+def DEFAULT_MONITORS() -> list[MonitorBase]:
     """The monitors that every run gets unless `monitors` says otherwise."""
     return [TFEventWriter(), JSONWriter(), ScalarPrinter()]
 
@@ -80,9 +80,7 @@ def launch_train_with_config(config: TrainConfig, trainer: Any) -> None:
     monitors = DEFAULT_MONITORS() if config.monitors is None else config.monitors
     model = config.model
     with trainer:
-        trainer.setup_graph(
-            model.input_signature, source, model.build_graph, model.get_optimizer
-        )
+        trainer.setup_graph(model.input_signature, source, model.build_graph, model.get_optimizer)
         trainer.train(
             [*config.callbacks, *extra],
             monitors,

@@ -10,12 +10,10 @@ from towerpack.callbacks import StopTraining
 from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
 from towerpack.input_source import InputSource
-from towerpack.tower import TowerContext, TowerFunc, TracedTower
+from towerpack.tower import TowerContext, TowerFunc, TracedTower, get_global_step_var
 from towerpack.tower.optimizer import apply_gradients, checked_optimizer, take_in_slots
-from towerpack.tower.summary import MovingAverage, update_moving_averages
+from towerpack.tower.summary import update_moving_averages
 from towerpack.train.base import Trainer
-
-GLOBAL_STEP = "global_step"
 
 
 class SimpleTrainer(Trainer):
@@ -26,13 +24,10 @@ class SimpleTrainer(Trainer):
     asked for.
     """
 
-    tower_func: TowerFunc
-    input_source: InputSource
     optimizer: Any
 
     def __init__(self) -> None:
         super().__init__()
-        self.moving_averages: dict[str, MovingAverage] = {}
         self._steps: dict[tuple[str, ...], Callable[[], dict[str, Any]]] = {}
 
     def setup_graph(
@@ -46,12 +41,9 @@ class SimpleTrainer(Trainer):
         self.tower_func = TowerFunc(get_cost_fn, input_signature)
         self.input_source = input
         input.setup(self.tower_func.signature)
-        with tf.init_scope():
-            self._step_counter = self.store.make(
-                GLOBAL_STEP, lambda: tf.zeros([], tf.int64), trainable=False
-            )
-            with self.store.scope():
-                self.optimizer = checked_optimizer(get_opt_fn())
+        with tf.init_scope(), self.store.scope():
+            self._step_counter = get_global_step_var()
+            self.optimizer = checked_optimizer(get_opt_fn())
         self._step_for(())
         take_in_slots(self.optimizer, self.store)
         self.store.frozen_reason = "the training step has been built already"
@@ -62,11 +54,11 @@ class SimpleTrainer(Trainer):
     def initialize(self, session_init: ModelLoader | None = None) -> None:
         super().initialize(session_init)
         self.global_step = int(self._step_counter.numpy())
+        self.input_source.start()
 
     def run_step(self) -> None:
         wanted = self.callbacks.fetches()
         names = tuple(dict.fromkeys(name for _, names in wanted for name in names))
-        self.input_source.start()
         try:
             fetched = self._step_for(names)()
         except tf.errors.OutOfRangeError:
