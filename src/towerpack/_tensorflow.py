@@ -20,8 +20,8 @@ if _ONEDNN not in os.environ:
     if "tensorflow" in sys.modules:
         logger.warning(
             "TensorFlow was imported before towerpack, without %s=1; convolutions on the CPU may "
-            "run at half their speed. Import towerpack's layers or trainers first, or set it in the "
-            "environment.",
+            "run at half their speed. Import towerpack's layers or trainers first, or set it in "
+            "the environment.",
             _ONEDNN,
         )
     else:

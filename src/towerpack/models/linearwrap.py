@@ -19,8 +19,8 @@ class LinearWrap:
                   .tf.nn.relu()
                   .FullyConnected("fc", 10)())
 
-    `.Layer(name, ...)` calls a registered layer, `.tf.<function>(...)` a function of TensorFlow with
-    the tensor first, `.apply(f, ...)` any function with the tensor first, `.apply2(f, name, ...)`
+    `.Layer(name, ...)` calls a registered layer, `.tf.<function>(...)` a function of TensorFlow
+    with the tensor first, `.apply(f, ...)` any function with the tensor first, `.apply2(f, name, ...)`
     with it second. Calling the chain with nothing gives the tensor.
     """
 

@@ -25,6 +25,9 @@ class VariableHolder:
     def __init__(self, **variables: Any):
         self.__dict__.update(variables)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__[name] = value
+
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the layer has no variable {name!r}; it has {list(self.__dict__)}")
 

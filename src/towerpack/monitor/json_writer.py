@@ -17,8 +17,8 @@ class JSONWriter(MonitorBase):
     """One record of all scalars per step at which some were put.
 
     `stats.jsonl` gets a line for each, appended: a crash loses at most the last line. `stats.json`
-    holds the same records as one list, the format of old tools, and is completed at the end of every
-    epoch by writing over its closing bracket. A run that goes on appends; a run that begins anew in
+    holds the same records as one list, the format of old tools, and is completed at the end of
+    every epoch by writing over its closing bracket. A run that goes on appends; a run that begins anew in
     the same directory moves the old files aside.
     """
 

@@ -70,7 +70,7 @@ class Monitors:
         for monitor in self.monitors:
             try:
                 monitor.close()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (raised below, after the others)
                 failure = failure or error
         if failure:
             raise failure

@@ -1,8 +1,8 @@
 """Variables by name: made once, found again by whoever asks.
 
 A `VariableStore` belongs to one model (one trainer or one predictor). While its `scope` is open,
-`tf.compat.v1.get_variable`, which the layers use too, looks a variable up by its full scoped name and
-makes it only when it is not there; `tf.Variable` goes the same way under the open variable scope.
+`tf.compat.v1.get_variable`, which the layers use too, looks a variable up by its full scoped name
+and makes it only when it is not there; `tf.Variable` goes the same way under the open variable scope.
 Variables are real ones, made outside of any trace, so that further traces, other towers, inference
 and checkpoints share them.
 """
@@ -90,9 +90,9 @@ class VariableStore:
         if trainable and self.frozen_reason:
             near = difflib.get_close_matches(name, self.variables, n=3)
             raise ValueError(
-                f"the trainable variable {name!r} appeared only now, but {self.frozen_reason}. A tower "
-                "function must make the same variables on every call: does a name in it depend on a "
-                f"counter or on the input? Known and similar: {near or list(self.variables)[:5]}"
+                f"the trainable variable {name!r} appeared only now, but {self.frozen_reason}. A "
+                "tower function must make the same variables on every call: does a name in it depend "
+                f"on a counter or on the input? Known and similar: {near or list(self.variables)[:5]}"
             )
         # init_scope leaves the trace: without it the variable would belong to one graph only.
         self._making = True
@@ -126,7 +126,7 @@ class VariableStore:
         aggregation: Any = tf.VariableAggregation.NONE,
         **_: Any,
     ) -> Any:
-        """Stands in for TensorFlow's own store, which lives in a graph and forgets between traces."""
+        """Stands in for TensorFlow's own store, which lives in a graph and forgets it."""
         del getter
         if name in self._requested[-1] and not reuse:
             raise ValueError(
@@ -200,8 +200,8 @@ def _initial_value(name: str, shape: Any, dtype: Any, initializer: Any) -> Calla
         static = tf.get_static_value(initializer) if tf.is_tensor(initializer) else initializer
         if static is None:
             raise ValueError(
-                f"the initializer of variable {name!r} is a tensor of the trace; expected a constant "
-                "or a function of the shape"
+                f"the initializer of variable {name!r} is a tensor of the trace; expected a "
+                "constant or a function of the shape"
             )
         return lambda: tf.constant(static, dtype=dtype if not tf.is_tensor(initializer) else None)
     if shape is None:

@@ -24,9 +24,7 @@ def add_moving_summary(*tensors: Any, decay: float = 0.95) -> None:
         return
     for tensor in tensors:
         if not tf.is_tensor(tensor):
-            raise TypeError(
-                f"expected tensors, one argument each, received {tensor!r} ({type(tensor).__name__})"
-            )
+            raise TypeError(f"expected tensors, one argument each, received {tensor!r}")
         if tensor.shape.rank != 0:
             raise ValueError(f"expected a scalar, received {tensor}; take its mean first")
         name = context.without_prefix(tensor.op.name)

@@ -43,7 +43,8 @@ class TowerTensorHandle:
         try:
             return self._graph.get_tensor_by_name(prefix + tensor)
         except KeyError:
-            raise KeyError(self._explain(name, prefix)) from None
+            known = [op.name.removeprefix(prefix) for op in self._graph.get_operations()]
+            raise KeyError(self._explain(name, known)) from None
 
     def get_tensors(self, names: Sequence[str]) -> list[Any]:
         return [self.get_tensor(name) for name in names]
@@ -51,11 +52,9 @@ class TowerTensorHandle:
     def __getitem__(self, name: str) -> Any:
         return self.get_tensor(name)
 
-    def _explain(self, name: str, prefix: str) -> str:
-        assert self._graph is not None
-        known = [op.name.removeprefix(prefix) for op in self._graph.get_operations()]
-        known += list(self._inputs_by_name)
-        near = difflib.get_close_matches(get_op_tensor_name(name)[0], known, n=4, cutoff=0.5)
+    def _explain(self, name: str, known: list[str]) -> str:
+        op, _ = get_op_tensor_name(name)
+        near = difflib.get_close_matches(op, [*known, *self._inputs_by_name], n=4, cutoff=0.5)
         hint = f"the nearest are {near}" if near else "none is similar"
         return (
             f"the tower has no tensor named {name!r}; {hint}. Name it in the tower function: "
@@ -99,8 +98,8 @@ def checked_signature(signature: Sequence[Any]) -> list[Any]:
             raise TypeError(f"expected tf.TensorSpec as inputs, received {spec!r}")
         if not spec.name or any(mark in spec.name for mark in ":/ "):
             raise ValueError(
-                f"expected a name without ':', '/' and spaces for every input, received {spec.name!r} "
-                f"in {spec}"
+                f"expected a name without ':', '/' and spaces for every input, received "
+                f"{spec.name!r} in {spec}"
             )
     names = [spec.name for spec in specs]
     doubled = sorted({name for name in names if names.count(name) > 1})

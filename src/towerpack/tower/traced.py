@@ -37,7 +37,7 @@ class TracedTower:
         unknown = [name for name in names if name not in self.tower_func.input_names]
         if unknown:
             raise KeyError(
-                f"no inputs are named {unknown}; the tower's inputs are {self.tower_func.input_names}"
+                f"no inputs are named {unknown}; the tower has {self.tower_func.input_names}"
             )
         feeds = [self.handle.get_tensor(name) for name in names]
         dtypes = [feed.dtype for feed in feeds]

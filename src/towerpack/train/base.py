@@ -77,7 +77,8 @@ class Trainer:
         try:
             self._at_monitors()
             self.callbacks.before_train()
-            for self.epoch_num in range(starting_epoch, max_epoch + 1):
+            for epoch_num in range(starting_epoch, max_epoch + 1):
+                self.epoch_num = epoch_num
                 self._run_epoch()
             logger.info("training is finished after epoch %d", self.epoch_num)
         except StopTraining as reason:
@@ -90,7 +91,8 @@ class Trainer:
 
     def _run_epoch(self) -> None:
         self.callbacks.before_epoch()
-        for self.local_step in range(self.steps_per_epoch):
+        for local_step in range(self.steps_per_epoch):
+            self.local_step = local_step
             self.run_step()
             self._at_monitors()
             self.callbacks.trigger_step()

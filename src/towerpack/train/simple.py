@@ -20,8 +20,8 @@ class SimpleTrainer(Trainer):
     """Trains one tower on one device.
 
     Each step is one call of a traced function: it takes a batch from the input source, runs the
-    tower, applies the gradients, runs every assignment made in the tower, and fetches what callbacks
-    asked for.
+    tower, applies the gradients, runs every assignment made in the tower, and fetches what
+    callbacks asked for.
     """
 
     optimizer: Any
