@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,11 +37,16 @@ def main(
 
 
 @app.command()
-def demo() -> None:
+def demo(
+    directory: Annotated[
+        Path, typer.Option(help="Where its files go; emptied first.", file_okay=False)
+    ] = Path("train_log/demo"),
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the 5,000 digits.")] = 15,
+) -> None:
     """Train a small network on digits and draw what it learned."""
     from towerpack.cli import demo as demonstration
 
-    demonstration.main()
+    demonstration.main(directory, epochs)
 
 
 @app.command()
