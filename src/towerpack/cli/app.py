@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -38,15 +37,12 @@ def main(
 
 @app.command()
 def demo(
-    directory: Annotated[
-        Path, typer.Option(help="Where its files go; emptied first.", file_okay=False)
-    ] = Path("train_log/demo"),
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the 5,000 digits.")] = 15,
 ) -> None:
     """Train a small network on digits and draw what it learned."""
     from towerpack.cli import demo as demonstration
 
-    demonstration.main(directory, epochs)
+    demonstration.main(epochs=epochs)
 
 
 @app.command()
