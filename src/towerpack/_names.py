@@ -66,6 +66,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "VariableStore",
         "add_moving_summary",
         "get_current_tower_context",
+        "get_global_step_var",
         "get_op_tensor_name",
     ),
     "towerpack.models": (
