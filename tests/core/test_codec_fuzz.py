@@ -61,10 +61,13 @@ def decode_within_memory(data):
     return result
 
 
-def seal(header: bytes, payload: bytes = b"") -> bytes:
-    """A record with this content whose lengths and checksum are right."""
-    padding = bytes(-(20 + len(header)) % 64) if payload else b""
-    checked = struct.pack("<IQ", len(header), len(padding + payload)) + header + padding + payload
+def seal(header: bytes, payload: bytes | None = None) -> bytes:
+    """A record with this content whose lengths and checksum are right; buffers begin aligned."""
+    if payload is None:
+        payload = b""
+    else:
+        payload = bytes(-(20 + len(header)) % 64) + payload
+    checked = struct.pack("<IQ", len(header), len(payload)) + header + payload
     return b"TPK1" + struct.pack("<I", google_crc32c.value(checked)) + checked
 
 
@@ -206,7 +209,7 @@ bombs = [
 
 @pytest.mark.parametrize("node", bombs, ids=repr)
 def test_B1_bombs_are_refused_within_memory(node):
-    for payload in (b"", bytes(64)):
+    for payload in (None, b"", bytes(64)):
         assert decode_within_memory(seal(msgspec.msgpack.encode(node), payload)) is None
 
 
@@ -225,7 +228,11 @@ def test_B1_damaged_records(value, data):
     if record != codec.encode(value):
         assert decode_watched(record) is None
     header_length = min(struct.unpack_from("<I", record, 8)[0], len(record) - 20)
-    resealed = seal(bytes(record[20 : 20 + header_length]), bytes(record[20 + header_length :]))
+    start = 20 + header_length
+    aligned = start + -start % 64
+    resealed = seal(
+        bytes(record[20:start]), bytes(record[aligned:]) if start < len(record) else None
+    )
     decoded = decode_within_memory(resealed)
     if decoded is not None:
         assert_ordinary(decoded)
