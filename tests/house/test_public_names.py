@@ -37,9 +37,9 @@ def test_every_name_resolves():
 def test_every_public_name_of_a_room_is_flat_too(room):
     module = importlib.import_module(f"towerpack.{room}")
     missing = sorted(set(module.__all__) - set(towerpack.__all__))
-    assert not missing, f"add them to towerpack/_names.py: {missing}"
+    assert not missing, f"run scripts/publish_names.py for {missing}"
     unexported = sorted(set(NAMES.get(module.__name__, ())) - set(module.__all__))
-    assert not unexported, f"add them to the room's __all__: {unexported}"
+    assert not unexported, f"not in the room's __all__: {unexported}"
 
 
 def test_no_name_has_two_homes_and_none_hides_a_room():
