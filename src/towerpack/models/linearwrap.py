@@ -20,8 +20,8 @@ class LinearWrap:
                   .FullyConnected("fc", 10)())
 
     `.Layer(name, ...)` calls a registered layer, `.tf.<function>(...)` a function of TensorFlow
-    with the tensor first, `.apply(f, ...)` any function with the tensor first, `.apply2(f, name, ...)`
-    with it second. Calling the chain with nothing gives the tensor.
+    with the tensor first, `.apply(f, ...)` any function with the tensor first, and
+    `.apply2(f, name, ...)` with it second. Calling the chain with nothing gives the tensor.
     """
 
     def __init__(self, tensor: Any):

@@ -42,7 +42,7 @@ class TFEventWriter(MonitorBase):
         seconds, nanoseconds = divmod(time.time_ns(), 10**9)
         host = f"{socket.gethostname()}.{os.getpid()}.{nanoseconds}"
         name = f"events.out.tfevents.{seconds}.{host}"
-        self._file = Path(directory, name).open("wb")
+        self._file = Path(directory, name).open("wb")  # noqa: SIM115 (closed in `close`)
         self._write(file_version="brain.Event:2")
         self._file.flush()
 

@@ -18,8 +18,8 @@ class JSONWriter(MonitorBase):
 
     `stats.jsonl` gets a line for each, appended: a crash loses at most the last line. `stats.json`
     holds the same records as one list, the format of old tools, and is completed at the end of
-    every epoch by writing over its closing bracket. A run that goes on appends; a run that begins anew in
-    the same directory moves the old files aside.
+    every epoch by writing over its closing bracket. A run that goes on appends; a run that begins
+    anew in the same directory moves the old files aside.
     """
 
     LINES = "stats.jsonl"

@@ -2,9 +2,9 @@
 
 A `VariableStore` belongs to one model (one trainer or one predictor). While its `scope` is open,
 `tf.compat.v1.get_variable`, which the layers use too, looks a variable up by its full scoped name
-and makes it only when it is not there; `tf.Variable` goes the same way under the open variable scope.
-Variables are real ones, made outside of any trace, so that further traces, other towers, inference
-and checkpoints share them.
+and makes it only when it is not there; `tf.Variable` goes the same way under the open variable
+scope. Variables are real ones, made outside of any trace, so that further traces, other towers,
+inference and checkpoints share them.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ class VariableStore:
             near = difflib.get_close_matches(name, self.variables, n=3)
             raise ValueError(
                 f"the trainable variable {name!r} appeared only now, but {self.frozen_reason}. A "
-                "tower function must make the same variables on every call: does a name in it depend "
-                f"on a counter or on the input? Known and similar: {near or list(self.variables)[:5]}"
+                "tower function must make the same variables on every call: does a name in it "
+                "depend on a counter or on the input? Known and similar: "
+                f"{near or list(self.variables)[:5]}"
             )
         # init_scope leaves the trace: without it the variable would belong to one graph only.
         self._making = True
@@ -128,7 +129,8 @@ class VariableStore:
     ) -> Any:
         """Stands in for TensorFlow's own store, which lives in a graph and forgets it."""
         del getter
-        if name in self._requested[-1] and not reuse:
+        # In eager mode TensorFlow does not pass on what `reuse` was: sharing is then allowed.
+        if name in self._requested[-1] and not reuse and not tf.executing_eagerly():
             raise ValueError(
                 f"the variable {name!r} is made twice in one tower; give the two layers different "
                 "names, or share it on purpose with variable_scope(..., reuse=tf.AUTO_REUSE)"
