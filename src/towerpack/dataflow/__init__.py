@@ -5,6 +5,8 @@ Sources, stages, parallel workers and remote flows. Every stream is a pure funct
 never imported: PyTorch, JAX and plain Python use it just as well.
 """
 
+from towerpack.dataflow.as_sequence import FlowSequence
+from towerpack.dataflow.balance import BalancedData
 from towerpack.dataflow.base import (
     DataFlow,
     DataFlowTerminated,
@@ -15,26 +17,68 @@ from towerpack.dataflow.base import (
     as_flow,
 )
 from towerpack.dataflow.batch import BatchData
+from towerpack.dataflow.batch_by_shape import BatchDataByShape
+from towerpack.dataflow.bucket import BucketBatchData
+from towerpack.dataflow.cache import CacheData
+from towerpack.dataflow.concat import ConcatData
 from towerpack.dataflow.fake import FakeData
+from towerpack.dataflow.filter import FilterData
+from towerpack.dataflow.fixed_size import FixedSizeData
 from towerpack.dataflow.from_arrays import DataFromArrays
+from towerpack.dataflow.from_iterable import DataFromGenerator, DataFromIterable
 from towerpack.dataflow.from_list import DataFromList
+from towerpack.dataflow.from_queue import DataFromQueue
 from towerpack.dataflow.iterators import FlowIterator
+from towerpack.dataflow.join import JoinData
 from towerpack.dataflow.map import MapData
+from towerpack.dataflow.map_component import MapDataComponent, SelectComponent
+from towerpack.dataflow.random_choose import RandomChooseData
+from towerpack.dataflow.random_mix import RandomMixData
+from towerpack.dataflow.reentrant_guard import DataFlowReentrantGuard
+from towerpack.dataflow.repeat import RepeatedData, RepeatedDataPoint
+from towerpack.dataflow.shard import ShardData
+from towerpack.dataflow.shuffle import LocallyShuffleData, ShuffleData
 from towerpack.dataflow.stacking import BatchError
+from towerpack.dataflow.take import TakeData
+from towerpack.dataflow.weighted import WeightedChooseData
 
 __all__ = [
+    "BalancedData",
     "BatchData",
+    "BatchDataByShape",
     "BatchError",
+    "BucketBatchData",
+    "CacheData",
+    "ConcatData",
     "DataFlow",
+    "DataFlowReentrantGuard",
     "DataFlowTerminated",
     "DataFromArrays",
+    "DataFromGenerator",
+    "DataFromIterable",
     "DataFromList",
+    "DataFromQueue",
     "DroppedDatapoint",
     "FakeData",
+    "FilterData",
+    "FixedSizeData",
     "FlowIterator",
+    "FlowSequence",
+    "JoinData",
+    "LocallyShuffleData",
     "MapData",
+    "MapDataComponent",
     "ProxyDataFlow",
     "RNGDataFlow",
+    "RandomChooseData",
+    "RandomMixData",
+    "RepeatedData",
+    "RepeatedDataPoint",
+    "SelectComponent",
+    "ShardData",
+    "ShuffleData",
     "Source",
+    "TakeData",
+    "WeightedChooseData",
     "as_flow",
 ]

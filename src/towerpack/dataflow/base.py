@@ -12,10 +12,11 @@ the iterator and to the `Pass` that it was made for.
 
 **Dropped datapoints.** `get` may return None: the flow drops that index, and iterators skip it. So
 there are `span()` indices, of which `len()` are datapoints where that is known. A stage whose
-meaning depends on how many datapoints there are (batching, taking, joining) iterates over its
-input's iterator, which skips, and refuses a None by index with `DroppedDatapoint`. A stage that
-treats each datapoint for itself walks the indices if its input does (`walks_indices`), so that
-index, and with it every random number, is the same in a worker and without one.
+meaning depends on how many datapoints there are (batching, taking, joining: a `CountingStage`)
+iterates over its input's iterator, which skips, unless the input surely drops none; by index it
+refuses a None with `DroppedDatapoint`. A stage that treats each datapoint for itself walks the
+indices if its input does (`walks_indices`), so that index, and with it every random number, is the
+same in a worker and without one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import operator
 import threading
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +44,7 @@ from towerpack.dataflow.stacking import Allocate, BatchError, stack_rows
 from towerpack.dataflow.statistics import Counter, measured, measured_iterator
 
 __all__ = [
+    "CountingStage",
     "DataFlow",
     "DataFlowTerminated",
     "DroppedDatapoint",
@@ -91,11 +93,17 @@ class Pass:
     branch: tuple[int, ...] = ()
     allocate: Allocate = np.empty
 
+    # Asked for every datapoint, so each is made once.
+    _inputs: dict[int, Pass] = field(default_factory=dict, init=False, repr=False, compare=False)
+
     def input(self, which: int) -> Pass:
-        return replace(self, branch=(*self.branch, which))
+        made = self._inputs.get(which)
+        if made is None:
+            made = self._inputs[which] = replace(self, branch=(*self.branch, which))
+        return made
 
     def at_epoch(self, epoch: int) -> Pass:
-        return replace(self, epoch=epoch)
+        return self if epoch == self.epoch else replace(self, epoch=epoch)
 
 
 class DataFlow(ABC):
@@ -103,8 +111,8 @@ class DataFlow(ABC):
 
     Guarantees of every flow in this room:
 
-    - `iter(flow)` gives a fresh, independent, closable `FlowIterator`; the first is epoch 0, the next
-      epoch 1, and so on. `iterate(epoch)` asks for one epoch by number.
+    - `iter(flow)` gives a fresh, independent, closable `FlowIterator`; the first is epoch 0, the
+      next epoch 1, and so on. `iterate(epoch)` asks for one epoch by number.
     - `len(flow)` is exact, or raises TypeError.
     - The stream is a pure function of (seed, epoch): the same for any number of workers.
 
@@ -137,11 +145,14 @@ class DataFlow(ABC):
     random_access: bool = False
     """Whether `get` reaches any datapoint by its index."""
 
-    drops: bool = False
-    """Whether some indices are known to have no datapoint (`FilterData`)."""
+    drops: bool | None = False
+    """Whether some indices have no datapoint: never, by design (True), or perhaps (None)."""
+
+    reorders: bool = False
+    """Whether this stage gives an index another datapoint in another epoch."""
 
     height: int = 0
-    """Distance from the sources: it tells apart the random streams of the stages of one pipeline."""
+    """Distance from the sources: it tells apart the random streams of the stages of a pipeline."""
 
     _next_pass: Pass = Pass()
     _generating: Pass | None = None  # the pass whose generator is running at this moment
@@ -223,9 +234,9 @@ class DataFlow(ABC):
     def gather(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Any:
         """Several datapoints as one batch: override where arrays can be indexed as a whole."""
         rows = self.get_rows(indices, pass_)
-        for row, index in zip(rows, indices, strict=True):
-            if row is None:
-                raise DroppedDatapoint(int(index), "a batch")
+        if type(None) in set(map(type, rows)):
+            dropped = next(i for i, row in enumerate(rows) if row is None)
+            raise DroppedDatapoint(int(indices[dropped]), "a batch")
         return stack_rows(rows, pass_.allocate, indices)
 
     def __getitem__(self, index: int) -> Any:
@@ -275,7 +286,7 @@ def _adopt_generator(cls: type[DataFlow]) -> None:
     cls.generate = generate  # type: ignore[method-assign]
     if "get" not in cls.__dict__:
         # It may inherit random access, which would go around this generator.
-        cls.random_access = property(lambda self: False, lambda self, value: None)  # type: ignore
+        cls.random_access = property(lambda self: False, lambda self, value: None)  # type: ignore[assignment]
     if "iterator" not in cls.__dict__:
         cls.iterator = _replay  # type: ignore[method-assign]
 
@@ -313,7 +324,7 @@ class Stage(DataFlow):
         return self.ds.random_access
 
     @property
-    def drops(self) -> bool:  # type: ignore[override]
+    def drops(self) -> bool | None:  # type: ignore[override]
         return self.ds.drops
 
     @property
@@ -328,6 +339,20 @@ class Stage(DataFlow):
 
     def reset_state(self) -> None:
         self.ds.reset_state()
+
+
+class CountingStage(Stage):
+    """Base class of stages that count the input's datapoints: a dropped one is none of them."""
+
+    drops = False
+
+    @property
+    def random_access(self) -> bool:  # type: ignore[override]
+        return self.ds.random_access and self.ds.drops is not True
+
+    @property
+    def walks_indices(self) -> bool:
+        return self.ds.walks_indices and self.ds.drops is False
 
 
 class ProxyDataFlow(Stage):
@@ -447,8 +472,8 @@ def as_flow(data: Any) -> DataFlow:
         return data
     if isinstance(data, Mapping | str | bytes):
         raise TypeError(
-            f"expected a DataFlow, a sequence or an iterable, received a {type(data).__name__}; for "
-            "a dict of arrays use DataFromArrays(arrays)"
+            f"expected a DataFlow, a sequence or an iterable, received a {type(data).__name__}; "
+            "for a dict of arrays use DataFromArrays(arrays)"
         )
     if hasattr(data, "__iter__") or is_indexable(data):
         return Source(data)

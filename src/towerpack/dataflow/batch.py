@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from towerpack.dataflow.base import (
+    CountingStage,
     DataFlow,
     DroppedDatapoint,
     FlowIterator,
     Pass,
-    Stage,
     State,
 )
 from towerpack.dataflow.iterators import checked_index
 from towerpack.dataflow.stacking import list_rows, stack_rows
 
 
-class BatchData(Stage):
+class BatchData(CountingStage):
     """Stacks `batch_size` datapoints into one, each component along a new first axis.
 
     Ordered, every datapoint once. With `remainder=False` (the default) an incomplete last batch is
@@ -46,19 +46,9 @@ class BatchData(Stage):
         self.remainder, self.use_list = remainder, use_list
         if not remainder and self.ds.random_access and self.ds.span() < batch_size:
             raise ValueError(
-                f"batch_size {batch_size} is larger than the flow ({self.ds.span()} datapoints), so "
-                "there would be no batch; make it smaller, or pass remainder=True"
+                f"batch_size {batch_size} is larger than the flow ({self.ds.span()} datapoints), "
+                "so there would be no batch; make it smaller, or pass remainder=True"
             )
-
-    @property
-    def random_access(self) -> bool:  # type: ignore[override]
-        return self.ds.random_access and not self.ds.drops
-
-    drops = False
-
-    @property
-    def walks_indices(self) -> bool:
-        return False  # its own iterator fills batches up when the input has dropped datapoints
 
     def __len__(self) -> int:
         return self._batches(len(self.ds))
@@ -177,7 +167,7 @@ class _SequentialBatches(FlowIterator):
 
     def state(self) -> State:
         if self._rows:
-            raise RuntimeError("an error ended this pass in the middle of a batch: it has no position")
+            raise RuntimeError("an error ended this pass within a batch: it has no position")
         return {"input": self._input.state(), "count": self._count}
 
     def restore(self, state: State) -> None:

@@ -20,7 +20,8 @@ class FakeData(RandomStage, DataFlow):
     `dtype` and `domain` are one for all components, or a list with one for each. `domain=(a, b)`
     bounds the numbers to a <= x < b.
 
-    >>> image, label = FakeData([[4, 4], []], dtype=["float32", "int32"], domain=[(0, 1), (5, 6)])[0]
+    >>> flow = FakeData([[4, 4], []], dtype=["float32", "int32"], domain=[(0, 1), (5, 6)])
+    >>> image, label = flow[0]
     >>> image.shape, image.dtype.name, label
     ((4, 4), 'float32', array(5, dtype=int32))
     """
@@ -39,8 +40,8 @@ class FakeData(RandomStage, DataFlow):
     ):
         self.shapes = [tuple(shape) for shape in shapes]
         self._size, self.random, self.seed = int(size), random, seed
-        self.dtypes = [np.dtype(x) for x in _one_each(dtype, len(self.shapes), "dtype", list)]
-        self.domains = _one_each(domain, len(self.shapes), "domain", list)
+        self.dtypes = [np.dtype(x) for x in _one_each(dtype, len(self.shapes), "dtype")]
+        self.domains = _one_each(domain, len(self.shapes), "domain")
         self._fixed: list[Any] | None = None
 
     def __len__(self) -> int:
@@ -71,8 +72,8 @@ def _uniform(
     return np.asarray(single * (high - low) + low).astype(dtype)
 
 
-def _one_each(value: Any, count: int, name: str, several: type) -> list[Any]:
-    if not isinstance(value, several):
+def _one_each(value: Any, count: int, name: str) -> list[Any]:
+    if not isinstance(value, list):
         return [value] * count
     if len(value) != count:
         raise ValueError(f"expected {count} of {name}, one for each shape, received {len(value)}")

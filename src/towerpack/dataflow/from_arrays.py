@@ -33,7 +33,8 @@ class DataFromArrays(ShuffledSource):
         else:
             self.keys = None
             columns = list(arrays)  # type: ignore[arg-type]
-        self.arrays = [array if isinstance(array, np.ndarray) else np.asarray(array) for array in columns]
+        # asanyarray: a memory-mapped array stays one
+        self.arrays = [np.asanyarray(array) for array in columns]
         if not self.arrays or any(array.ndim == 0 for array in self.arrays):
             raise ValueError("expected at least one array, each with a first axis of datapoints")
         lengths = [len(array) for array in self.arrays]

@@ -30,7 +30,7 @@ class FlowIterator(Iterator[Any], ABC):
     def __init_subclass__(cls, counted: bool = True, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         if counted and "__next__" in cls.__dict__:
-            cls.__next__ = measured_next(cls.__dict__["__next__"])  # type: ignore[method-assign]
+            cls.__next__ = measured_next(cls.__dict__["__next__"])  # type: ignore[assignment,method-assign]
 
     def __iter__(self) -> FlowIterator:
         return self
@@ -181,7 +181,7 @@ def checked_index(index: Any, size: int) -> int:
     """The index of a state, if a flow of `size` datapoints has that position (the end included)."""
     if not isinstance(index, int) or not 0 <= index <= size:
         raise ValueError(
-            f"cannot go to datapoint {index}: the flow has {size}; was the state taken from another "
-            "data set?"
+            f"cannot go to datapoint {index}: the flow has {size}; was the state taken from "
+            "another data set?"
         )
     return index

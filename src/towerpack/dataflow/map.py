@@ -39,9 +39,7 @@ class MapData(RandomStage, Stage):
     True
     """
 
-    def __init__(
-        self, ds: DataFlow | Iterable[Any], func: Callable[..., Any], *, seed: int = 0
-    ):
+    def __init__(self, ds: DataFlow | Iterable[Any], func: Callable[..., Any], *, seed: int = 0):
         super().__init__(ds)
         if not callable(func):
             raise TypeError(f"expected a function, received {func!r} ({type(func).__name__})")
@@ -55,9 +53,14 @@ class MapData(RandomStage, Stage):
     def __len__(self) -> int:
         if self._dropped:
             raise TypeError(
-                f"{self.label()} has no len(): its function has dropped datapoints by returning None"
+                f"{self.label()} has no len(): its function has dropped datapoints by returning "
+                "None"
             )
         return len(self.ds)
+
+    @property
+    def drops(self) -> bool | None:  # type: ignore[override]
+        return self.ds.drops or None  # what the function will return is not known
 
     def get(self, index: int, pass_: Pass) -> Any:
         datapoint = self.ds.get(index, pass_)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +9,7 @@ import numpy as np
 
 from towerpack.core.seeds import permutation
 from towerpack.dataflow.base import DataFlow, Pass
-
-KEPT_ORDERS = 4  # two epochs meet at their border, in two branches of a pipeline
+from towerpack.dataflow.epoch_cache import EpochCache
 
 
 class ShuffledSource(DataFlow):
@@ -26,13 +24,20 @@ class ShuffledSource(DataFlow):
 
     def __init__(self, shuffle: bool, seed: int):
         self.shuffle, self.seed = shuffle, seed
-        self._orders = _Orders()
+        self._orders: EpochCache[np.ndarray] = EpochCache()
+
+    @property
+    def reorders(self) -> bool:  # type: ignore[override]
+        return self.shuffle
 
     def order(self, pass_: Pass) -> np.ndarray | None:
         """The row of each index in this pass; None for the storage's own order."""
         if not self.shuffle:
             return None
-        return self._orders.get(self.seed, pass_.branch, pass_.epoch, len(self))
+        seed, branch, epoch, size = self.seed, pass_.branch, pass_.epoch, len(self)
+        return self._orders.get(
+            (seed, branch, epoch, size), lambda: permutation(seed, branch, epoch, size)
+        )
 
     def read(self, row: int) -> Any:
         raise NotImplementedError
@@ -49,26 +54,4 @@ class ShuffledSource(DataFlow):
 
     def rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> np.ndarray:
         order = self.order(pass_)
-        return np.asarray(indices) if order is None else order[indices]
-
-
-class _Orders:
-    """The latest permutations; a copy in another process computes its own, cheaper than sending."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[Any, ...], np.ndarray] = {}
-        self._lock = threading.Lock()
-
-    def get(self, seed: int, branch: tuple[int, ...], epoch: int, size: int) -> np.ndarray:
-        key = (seed, branch, epoch, size)
-        order = self._kept.get(key)
-        if order is None:
-            order = permutation(seed, branch, epoch, size)
-            with self._lock:
-                while len(self._kept) >= KEPT_ORDERS:
-                    del self._kept[next(iter(self._kept))]
-                self._kept[key] = order
-        return order
-
-    def __reduce__(self) -> tuple[type[_Orders], tuple[()]]:
-        return _Orders, ()
+        return np.asarray(indices) if order is None else order[np.asarray(indices)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,11 @@ from towerpack.core import tree
 
 Allocate = Callable[[tuple[int, ...], np.dtype], np.ndarray]
 """Makes an uninitialized array of a shape and dtype: `numpy.empty`, or a place in shared memory."""
+
+SMALL_ROW = 4096  # bytes: below, one more copy costs less than a numpy assignment for each row
+SCALARS = (bool, int, float, str, bytes)
+
+_shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 
 
 class BatchError(ValueError):
@@ -25,96 +31,39 @@ def stack_rows(
     """One batch from datapoints of equal structure: each component gets a new first axis.
 
     Python ints become int32 (int64 where they do not fit), floats float32, bools bool, strings
-    unicode; arrays keep their dtype. `indices` are the datapoints' numbers, for error messages.
+    unicode; arrays keep their dtype. What cannot be stacked exactly is refused: different shapes or
+    dtypes, Python objects. `indices` are the datapoints' numbers, for error messages.
 
     >>> stack_rows([[np.zeros(2), 1], [np.ones(2), 2]])
     [array([[0., 0.],
            [1., 1.]]), array([1, 2], dtype=int32)]
     """
     first = rows[0]
-    # The common shapes of a datapoint, without the cost of walking trees.
-    if type(first) is list or type(first) is tuple:
-        if any(len(row) != len(first) for row in rows):
-            raise _structure_error(rows, indices)
-        if not any(isinstance(x, list | tuple | dict) for x in first):
-            columns = [
-                _stack(column, allocate, f"[{i}]", indices)
-                for i, column in enumerate(zip(*rows, strict=True))
-            ]
-            return columns if type(first) is list else type(first)(columns)
+    kind = type(first)
+    if set(map(type, rows)) != {kind}:
+        raise _structure_error(rows, indices)
+    # The common shape of a datapoint, without the cost of walking trees.
+    if kind is list or kind is tuple:
+        try:
+            columns = list(zip(*rows, strict=True))
+        except ValueError:
+            raise _structure_error(rows, indices) from None
+        if not any(tree.is_container(component) for component in first):
+            batch = [_stack(x, allocate, f"[{i}]", indices) for i, x in enumerate(columns)]
+            return batch if kind is list else tuple(batch)
     flat, spec = tree.flatten(first)
-    paths = [path for path, _ in tree.leaves_with_paths(first)]
     table = [flat]
     for row in rows[1:]:
         values, other = tree.flatten(row)
         if other != spec:
             raise _structure_error(rows, indices)
         table.append(values)
-    columns = [
+    paths = [path for path, _ in tree.leaves_with_paths(first)]
+    batch = [
         _stack(column, allocate, path, indices)
         for path, column in zip(paths, zip(*table, strict=True), strict=True)
     ]
-    return tree.unflatten(spec, columns)
-
-
-def _stack(column: Sequence[Any], allocate: Allocate, path: str, indices: Any) -> np.ndarray:
-    first = column[0]
-    if not isinstance(first, np.ndarray | np.generic):
-        return _stack_scalars(column, allocate, path, indices)
-    shape, dtype = first.shape, first.dtype
-    if dtype == object:
-        raise BatchError(
-            f"component {path} is an array of Python objects; expected numbers or strings. Convert it "
-            "in a MapData, or batch with use_list=True"
-        )
-    if dtype.kind in "US":  # the widest string decides
-        dtype = np.result_type(*{np.asarray(x).dtype for x in column})
-    batch = allocate((len(column), *shape), dtype)
-    if not shape:
-        batch[...] = column
-        return batch
-    for row, value in enumerate(column):
-        if value.shape != shape or (value.dtype != dtype and dtype.kind not in "US"):
-            number = row if indices is None else int(indices[row])
-            raise BatchError(
-                f"component {path} of datapoint {number}: expected shape {shape} and dtype {dtype} "
-                f"like the batch's first, received {value.shape} {value.dtype}. Resize or pad before "
-                "batching, or use BatchDataByShape, BucketBatchData or use_list=True"
-            )
-        batch[row] = value
-    return batch
-
-
-def _stack_scalars(column: Sequence[Any], allocate: Allocate, path: str, indices: Any) -> np.ndarray:
-    kinds = {bool if isinstance(x, bool) else type(x) for x in column}
-    if kinds <= {bool, int, float} and kinds != {bool, int}:
-        dtype: Any = np.bool_ if kinds == {bool} else np.float32 if float in kinds else np.int32
-        if dtype is np.int32 and not all(-(2**31) <= x < 2**31 for x in column):
-            dtype = np.int64
-        batch = allocate((len(column),), np.dtype(dtype))
-        batch[...] = column
-        return batch
-    if kinds <= {str} or kinds <= {bytes}:
-        source = np.array(column)
-        batch = allocate(source.shape, source.dtype)
-        batch[...] = source
-        return batch
-    row = next((i for i, x in enumerate(column) if type(x) is not type(column[0])), 0)
-    number = row if indices is None else int(indices[row])
-    names = sorted(kind.__name__ for kind in kinds)
-    raise BatchError(
-        f"component {path} of datapoint {number}: expected numbers, strings or arrays of one kind, "
-        f"received {' and '.join(names)}. Convert it in a MapData, or batch with use_list=True"
-    )
-
-
-def _structure_error(rows: Sequence[Any], indices: Any) -> BatchError:
-    for row, value in enumerate(rows):
-        found = tree.difference(rows[0], value)
-        if found:
-            number = row if indices is None else int(indices[row])
-            return BatchError(f"datapoint {number} differs from the batch's first in structure: {found}")
-    return BatchError("the datapoints of one batch differ in structure")
+    return tree.unflatten(spec, batch)
 
 
 def list_rows(rows: Sequence[Any], indices: Sequence[int] | np.ndarray | None = None) -> Any:
@@ -138,3 +87,138 @@ def list_rows(rows: Sequence[Any], indices: Sequence[int] | np.ndarray | None = 
             return columns
         return type(first)(*columns) if hasattr(first, "_fields") else tuple(columns)
     return list(rows)
+
+
+def _stack(column: Sequence[Any], allocate: Allocate, path: str, indices: Any) -> np.ndarray:
+    first = column[0]
+    if isinstance(first, SCALARS) and not isinstance(first, np.generic):
+        return _stack_scalars(column, allocate, path, indices)
+    if not isinstance(first, np.ndarray | np.generic) and hasattr(first, "__array__"):
+        column = [np.asarray(value) for value in column]  # a tensor of another library
+        first = column[0]
+    if not isinstance(first, np.ndarray | np.generic) or first.dtype.hasobject:
+        raise BatchError(
+            f"component {path} of datapoint {_number(0, indices)}: expected numbers, strings or "
+            f"arrays of them, received {_kind(first)}. Convert it in a MapData, leave it out with "
+            "SelectComponent, or batch with use_list=True"
+        )
+    if isinstance(first, np.ma.MaskedArray):
+        raise BatchError(f"component {path} is a masked array; fill it in a MapData: x.filled(...)")
+    return _stack_arrays(column, first.shape, first.dtype, allocate, path, indices)
+
+
+def _stack_arrays(
+    column: Sequence[Any],
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    allocate: Allocate,
+    path: str,
+    indices: Any,
+) -> np.ndarray:
+    count = len(column)
+    try:
+        alike = list(map(_shape, column)).count(shape) == count
+        alike = alike and list(map(_dtype, column)).count(dtype) == count
+    except AttributeError:
+        alike = False
+    if not alike:
+        dtype = _common_string(column, shape, dtype, path, indices)
+    batch = allocate((count, *shape), dtype)
+    if not shape:
+        batch[...] = column
+        return batch
+    if alike and column[0].nbytes <= SMALL_ROW and batch.size:
+        try:
+            flat = np.frombuffer(b"".join(column), np.uint8)
+            batch.reshape(-1).view(np.uint8)[...] = flat
+            return batch
+        except (BufferError, TypeError, ValueError):
+            pass  # not contiguous, or of a dtype without a buffer, like bfloat16: row by row
+    for row, value in enumerate(column):
+        batch[row] = value
+    return batch
+
+
+def _common_string(
+    column: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype, path: str, indices: Any
+) -> np.dtype:
+    """The dtype of strings as wide as the widest; an error for all else that is not alike."""
+    for row, value in enumerate(column):
+        found = getattr(value, "shape", None), getattr(value, "dtype", None)
+        same_kind = isinstance(found[1], np.dtype) and found[1].kind == dtype.kind
+        if found[0] == shape and (found[1] == dtype or (same_kind and dtype.kind in "US")):
+            continue
+        raise BatchError(
+            f"component {path} of datapoint {_number(row, indices)}: expected {dtype} of shape "
+            f"{shape} like the first of its batch, received {_kind(value)}. Resize, pad or convert "
+            "it in a MapData, or use BatchDataByShape, BucketBatchData or use_list=True"
+        )
+    return np.result_type(*{value.dtype for value in column})
+
+
+def _stack_scalars(
+    column: Sequence[Any], allocate: Allocate, path: str, indices: Any
+) -> np.ndarray:
+    kinds = set(map(type, column))
+    if not kinds <= set(SCALARS):  # subclasses (an IntEnum) count as what they are
+        kinds = {next((k for k in SCALARS if isinstance(x, k)), type(x)) for x in column}
+    if kinds == {int}:
+        dtype = _integer_dtype(column, path, indices)
+    elif kinds == {float} or kinds == {int, float}:
+        dtype = np.dtype(np.float32)
+    elif kinds == {bool}:
+        dtype = np.dtype(np.bool_)
+    elif kinds == {str} or kinds == {bytes}:
+        for row, value in enumerate(column):
+            if value[-1:] in ("\0", b"\0"):
+                raise BatchError(
+                    f"component {path} of datapoint {_number(row, indices)} ends with a zero, "
+                    "which numpy's strings cannot hold; use np.frombuffer in a MapData, or use_list=True"
+                )
+        dtype = np.array(column).dtype
+    else:
+        row = next(i for i, x in enumerate(column) if not isinstance(x, type(column[0])))
+        raise BatchError(
+            f"component {path} of datapoint {_number(row, indices)}: expected {_kind(column[0])} "
+            f"like the first of its batch, received {_kind(column[row])}. Convert it in a MapData, "
+            "or batch with use_list=True"
+        )
+    batch = allocate((len(column),), dtype)
+    batch[...] = column
+    return batch
+
+
+def _integer_dtype(column: Sequence[int], path: str, indices: Any) -> np.dtype:
+    low, high = min(column), max(column)
+    for dtype in (np.int32, np.int64):
+        limits = np.iinfo(dtype)
+        if limits.min <= low and high <= limits.max:
+            return np.dtype(dtype)
+    row = column.index(high if high > limits.max else low)
+    raise BatchError(
+        f"component {path} of datapoint {_number(row, indices)}: {column[row]} does not fit into "
+        "int64. Convert it in a MapData, or batch with use_list=True"
+    )
+
+
+def _number(row: int, indices: Any) -> int:
+    return row if indices is None else int(indices[row])
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.hasobject:
+            return "an array of Python objects"
+        return f"{value.dtype} of shape {value.shape}"
+    return f"{value!r:.40} ({type(value).__name__})"
+
+
+def _structure_error(rows: Sequence[Any], indices: Any) -> BatchError:
+    for row, value in enumerate(rows):
+        found = tree.difference(rows[0], value)
+        if found:
+            return BatchError(
+                f"datapoint {_number(row, indices)} is not built like the first of its batch: "
+                f"{found}"
+            )
+    return BatchError("the datapoints of one batch differ in structure")

@@ -68,7 +68,7 @@ class ParallelStatistics:
     """The workers of one parallel stage and the queue from them to the consumer."""
 
     workers: list[WorkerStatistics] = field(default_factory=list)
-    queue_fill: float = 0.0  # mean over the consumer's looks: 0 the consumer waits, 1 the workers do
+    queue_fill: float = 0.0  # mean over the consumer's looks: at 0 it waits, at 1 the workers do
     queue_size: int = 0  # datapoints, batches or chunks that fit in
 
 
