@@ -32,6 +32,17 @@ from towerpack.dataflow.iterators import FlowIterator
 from towerpack.dataflow.join import JoinData
 from towerpack.dataflow.map import MapData
 from towerpack.dataflow.map_component import MapDataComponent, SelectComponent
+from towerpack.dataflow.parallel import (
+    MultiProcessMapData,
+    MultiProcessMapDataZMQ,
+    MultiProcessPrefetchData,
+    MultiProcessRunner,
+    MultiProcessRunnerZMQ,
+    PrefetchData,
+    PrefetchDataZMQ,
+    WorkerDied,
+    WorkerError,
+)
 from towerpack.dataflow.random_choose import RandomChooseData
 from towerpack.dataflow.random_mix import RandomMixData
 from towerpack.dataflow.reentrant_guard import DataFlowReentrantGuard
@@ -68,6 +79,13 @@ __all__ = [
     "LocallyShuffleData",
     "MapData",
     "MapDataComponent",
+    "MultiProcessMapData",
+    "MultiProcessMapDataZMQ",
+    "MultiProcessPrefetchData",
+    "MultiProcessRunner",
+    "MultiProcessRunnerZMQ",
+    "PrefetchData",
+    "PrefetchDataZMQ",
     "ProxyDataFlow",
     "RNGDataFlow",
     "RandomChooseData",
@@ -80,5 +98,7 @@ __all__ = [
     "Source",
     "TakeData",
     "WeightedChooseData",
+    "WorkerDied",
+    "WorkerError",
     "as_flow",
 ]

@@ -1,0 +1,292 @@
+"""Iterators whose datapoints are made elsewhere: by index, by mapping an input, by copies of a flow.
+
+Nothing is started before the first datapoint is asked for, so that `restore` costs nothing. When an
+error, the end or `close` has reached the consumer, nothing is left of the workers; to ask for more
+after an error starts them again, at the datapoint it came from.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from towerpack.core import logger
+from towerpack.dataflow.base import FlowIterator, State
+from towerpack.dataflow.iterators import checked_index
+from towerpack.dataflow.parallel.sources import Copies, Indices
+from towerpack.dataflow.parallel.tasks import MAX_CHUNK, Chunk, Executor, Task, TaskSource, Window
+
+
+class Run:
+    """How a stage runs its work: made by the stage, shared by its iterators.
+
+    It outlives them, with the numbers that the stage's statistics tell.
+    """
+
+    def __init__(self, name: str, prefetch: int, start: Callable[[], Executor]):
+        self.name, self.prefetch, self.start = name, prefetch, start
+        self.executor: Executor | None = None
+        self.window: Window | None = None
+        self.dropped = self.skipped = 0
+
+    def note(self, chunk: Chunk) -> None:
+        self.dropped += len(chunk.dropped) - len(chunk.skipped)
+        if chunk.skipped:
+            if not self.skipped:
+                logger.warning(
+                    "%s skips datapoints that raise an error; the first: %s",
+                    self.name,
+                    chunk.skipped[0],
+                )
+            self.skipped += len(chunk.skipped)
+
+
+class ParallelIterator(FlowIterator, counted=False):
+    """Base class: hands out the datapoints of one chunk after another.
+
+    A subclass says how to make tasks from a position (`_open`), which position follows some
+    datapoints of a chunk (`_position`), and what the last one is.
+    """
+
+    def __init__(self, run: Run, begin: State):
+        self._run = run
+        self._at = begin  # where to open; while it is open, the position before `_chunk`
+        self._window: Window | None = None
+        self._release: weakref.finalize | None = None
+        self._rows: Iterator[Any] = iter(())
+        self._taken = 0  # rows of the chunk that the consumer has
+        self._chunk = Chunk([])
+        self._ended = False
+
+    def _open(self, position: State) -> TaskSource:
+        raise NotImplementedError
+
+    def _position(self, begin: State, chunk: Chunk, taken: int) -> State:
+        raise NotImplementedError
+
+    def __next__(self) -> Any:
+        for row in self._rows:  # a call of next() and a StopIteration to catch would cost more
+            self._taken += 1
+            return row
+        begun = time.perf_counter_ns()
+        try:
+            self._next_chunk()
+        except BaseException as error:
+            # Nothing of the workers stays behind, though a traceback may keep this iterator alive.
+            self._stop()
+            self._ended = isinstance(error, StopIteration)
+            raise
+        # Counted by chunks, not by datapoints: the statistics of small ones would cost too much.
+        self.counter.nanoseconds += time.perf_counter_ns() - begun
+        self.counter.datapoints += len(self._chunk.rows)
+        self._taken = 1
+        return next(self._rows)
+
+    def _next_chunk(self) -> None:
+        """Gets the next chunk that has rows; raises what comes instead."""
+        if self._ended:
+            raise StopIteration
+        while True:
+            error = self._chunk.error
+            self._settle()
+            if error is not None:
+                raise error
+            if self._window is None and not self._begin():
+                raise StopIteration
+            found = self._fetch()
+            if found is None:
+                raise StopIteration
+            self._at, self._chunk = found
+            self._run.note(self._chunk)
+            self._rows = iter(self._chunk.rows)
+            if self._chunk.rows:
+                return
+
+    def _settle(self) -> None:
+        """Moves the position behind the chunk, all of whose rows have been handed out."""
+        self._at = self._position(self._at, self._chunk, self._taken)
+        self._chunk, self._taken, self._rows = Chunk([]), 0, iter(())
+
+    def _begin(self) -> bool:
+        """Starts the workers, if there is anything to do."""
+        source = self._open(self._at)
+        first = source.more(1)
+        if first is None:
+            return False
+        executor = self._run.start()
+        self._release = weakref.finalize(self, executor.close)
+        max_chunk = MAX_CHUNK if executor.workers else 1
+        self._window = Window(executor, source, self._run.prefetch, max_chunk)
+        self._run.executor, self._run.window = executor, self._window
+        self._window.add(first)
+        return True
+
+    def _fetch(self) -> tuple[State, Chunk] | None:
+        found = self._window.next_chunk() if self._window else None
+        if found is None:
+            return None
+        task, chunk = found
+        return task.position or {}, chunk
+
+    def _stop(self) -> None:
+        """Ends the workers; the position stays."""
+        self._settle()
+        self._window = None
+        if self._release is not None:
+            self._release()
+            self._release = None
+
+    def state(self) -> State:
+        return self._position(self._at, self._chunk, self._taken)
+
+    def restore(self, state: State) -> None:
+        self._stop()
+        self._at, self._ended = state, False
+
+    def close(self) -> None:
+        self._stop()
+        self._ended = True
+
+
+def offset_after(chunk: Chunk, taken: int) -> int:
+    """How many of the chunk's datapoints, dropped ones included, are behind the consumer."""
+    if taken >= len(chunk.rows):
+        return chunk.made
+    if not chunk.dropped:
+        return taken
+    dropped = set(chunk.dropped)
+    offset = 0
+    while taken or offset in dropped:
+        taken -= offset not in dropped
+        offset += 1
+    return offset
+
+
+class IndexedIterator(ParallelIterator, counted=False):
+    """Over a flow with random access: the position is an index, whoever made the datapoints."""
+
+    def __init__(self, run: Run, size: int, open_at: Callable[[int], TaskSource]):
+        super().__init__(run, {"index": 0})
+        self._size, self._open_at = size, open_at
+
+    def _open(self, position: State) -> TaskSource:
+        return self._open_at(position["index"])
+
+    def _position(self, begin: State, chunk: Chunk, taken: int) -> State:
+        return {"index": begin["index"] + offset_after(chunk, taken)}
+
+    def restore(self, state: State) -> None:
+        super().restore({"index": checked_index(state["index"], self._size)})
+
+    def close(self) -> None:
+        super().close()
+        self._at = {"index": self._size}
+
+
+class MappingIterator(ParallelIterator, counted=False):
+    """Over an input that is iterated here; its position is that before the chunk, and a count."""
+
+    def __init__(
+        self,
+        run: Run,
+        flow_iterator: FlowIterator,
+        open_at: Callable[[FlowIterator, int], TaskSource],
+    ):
+        super().__init__(run, {"input": flow_iterator.state(), "index": 0, "skip": 0})
+        self._input, self._open_at = flow_iterator, open_at
+        self._moved = False  # whether the input may have gone further than `_at`
+
+    def _open(self, position: State) -> TaskSource:
+        if self._moved or position["skip"]:
+            self._input.restore(position["input"])
+            for _ in range(position["skip"]):
+                next(self._input)
+        self._moved = True
+        return self._open_at(self._input, position["index"] + position["skip"])
+
+    def _position(self, begin: State, chunk: Chunk, taken: int) -> State:
+        return {**begin, "skip": begin["skip"] + offset_after(chunk, taken)}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._moved = True
+
+    def close(self) -> None:
+        super().close()
+        self._input.close()
+
+
+class CopiesIterator(ParallelIterator, counted=False):
+    """Over copies of a stream, one for each worker, whose datapoints are dealt out in turn.
+
+    A copy that has ended is passed over. The pass ends when all have, or after `limit` datapoints.
+    """
+
+    def __init__(self, run: Run, epoch: int, copies: int, limit: int | None):
+        super().__init__(run, {"copies": [None] * copies, "turn": 0, "count": 0})
+        self._epoch, self._copies, self._limit = epoch, copies, limit
+        self._parts: dict[int, Chunk] = {}  # of the round, by copy, in the order of their turns
+        self._dealt: list[int] = []  # the copy that each row came from
+        self._all_ended = False
+
+    def _open(self, position: State) -> TaskSource:
+        if self._limit is not None and position["count"] >= self._limit:
+            return Indices(self._epoch, 0, 0)
+        return Copies(self._epoch, position["copies"], position["turn"])
+
+    def _fetch(self) -> tuple[State, Chunk] | None:
+        count = self._at["count"]
+        if self._window is None or self._all_ended or count == self._limit:
+            return None
+        parts = {}
+        for _ in range(self._copies):
+            found = self._window.next_chunk()
+            if found is not None:
+                task, parts[task.lane] = found
+        self._parts = parts
+        return self._at, self._deal(None if self._limit is None else self._limit - count)
+
+    def _deal(self, limit: int | None) -> Chunk:
+        chunk = Chunk([])
+        self._dealt = []
+        for part in self._parts.values():
+            chunk.skipped += part.skipped
+        longest = max(part.made + (part.error is not None) for part in self._parts.values())
+        for i in range(longest):
+            for copy, part in self._parts.items():
+                if len(chunk.rows) == limit:
+                    return chunk
+                if i < part.made:
+                    chunk.rows.append(part.rows[i])
+                    self._dealt.append(copy)
+                elif part.error is not None:
+                    chunk.error = part.error
+                    return chunk
+        return chunk
+
+    def _position(self, begin: State, chunk: Chunk, taken: int) -> State:
+        if not self._parts:
+            return begin
+        copies = list(begin["copies"])
+        dealt = self._dealt[:taken]
+        for copy, part in self._parts.items():
+            copies[copy] = {"input": part.before, "skip": dealt.count(copy)}
+        turn = (dealt[-1] + 1) % self._copies if dealt else begin["turn"]
+        return {"copies": copies, "turn": turn, "count": begin["count"] + taken}
+
+    def _settle(self) -> None:
+        super()._settle()
+        self._all_ended = bool(self._parts) and all(part.ended for part in self._parts.values())
+        self._parts, self._dealt = {}, []
+
+    def restore(self, state: State) -> None:
+        if len(state["copies"]) != self._copies:
+            raise ValueError(
+                f"expected the state of {self._copies} copies, received that of "
+                f"{len(state['copies'])}: over a flow without random access the stream depends on "
+                "the number of workers, so it must be the same as when the state was taken"
+            )
+        super().restore(state)
+        self._all_ended = False

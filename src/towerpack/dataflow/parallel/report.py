@@ -1,0 +1,93 @@
+"""What a worker tells about a task beside the datapoints: drops, errors, positions, statistics."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import traceback
+from typing import Any
+
+import cloudpickle
+import msgspec
+
+from towerpack.dataflow.parallel.work import Result
+
+
+class FrozenError(msgspec.Struct, array_like=True):
+    """An exception on its way to the parent."""
+
+    pickled: bytes | None  # None for one that cannot be pickled
+    name: str
+    message: str
+    trace: str  # the worker's own traceback, as text
+
+
+class Report(msgspec.Struct, array_like=True, omit_defaults=True):
+    """What a worker tells the parent about one task."""
+
+    rows: int = 0  # made, dropped ones included
+    dropped: list[int] = []  # noqa: RUF012 (msgspec copies it); offsets of those
+    error: FrozenError | None = None
+    skipped: list[str] = []  # noqa: RUF012
+    before: str | None = None  # JSON: the position of a stream
+    ended: bool = False
+    statistics: list[list[int]] | None = None
+    memory: int = 0  # bytes of the worker's own
+
+    @classmethod
+    def of(cls, result: Result) -> Report:
+        return cls(
+            rows=len(result.rows),
+            dropped=[i for i, row in enumerate(result.rows) if row is None],
+            error=None if result.error is None else freeze_error(result.error),
+            skipped=result.skipped,
+            before=None if result.before is None else json.dumps(result.before),
+            ended=result.ended,
+        )
+
+
+encode_report = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(Report)
+
+
+def decode_report(data: bytes) -> Report:
+    return _decoder.decode(data)
+
+
+_HERE = os.path.dirname(__file__) + os.sep
+
+
+class WorkerError(RuntimeError):
+    """An error of a worker whose own exception could not be brought here; its words could."""
+
+
+def freeze_error(error: BaseException) -> FrozenError:
+    summary = traceback.TracebackException.from_exception(error)
+    # The notes travel with the exception, and our own frames tell a user nothing.
+    summary.__notes__ = None  # type: ignore[attr-defined]
+    summary.stack = traceback.StackSummary.from_list(
+        [frame for frame in summary.stack if not frame.filename.startswith(_HERE)] or summary.stack
+    )
+    trace = "".join(summary.format())
+    try:
+        pickled = cloudpickle.dumps(error)
+        pickle.loads(pickled)  # noqa: S301 (many pickle well and fail here: find out now)
+    except Exception:  # noqa: BLE001 (then its words must do)
+        pickled = None
+    return FrozenError(pickled, type(error).__qualname__, str(error), trace)
+
+
+def thaw_error(frozen: FrozenError, where: str) -> BaseException:
+    """The exception, of its own type, with the worker's traceback as a note."""
+    error: Any = None
+    if frozen.pickled is not None:
+        try:
+            error = pickle.loads(frozen.pickled)  # noqa: S301 (from our own worker)
+        except Exception:  # noqa: BLE001 (its module may exist in the worker only)
+            error = None
+    if not isinstance(error, BaseException):
+        error = WorkerError(f"{frozen.name}: {frozen.message}")
+    error.add_note(f"{where}; its traceback:\n{frozen.trace.rstrip()}")
+    thawed: BaseException = error
+    return thawed

@@ -1,0 +1,130 @@
+"""A whole flow in worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from towerpack.dataflow.base import DataFlow, FlowIterator, Pass, as_flow
+from towerpack.dataflow.parallel.iterators import CopiesIterator, IndexedIterator
+from towerpack.dataflow.parallel.old_names import old_names
+from towerpack.dataflow.parallel.sources import Indices
+from towerpack.dataflow.parallel.stage import (
+    TIMEOUT_SECONDS,
+    ParallelStage,
+    WorkerOptions,
+    checked_count,
+)
+from towerpack.dataflow.parallel.work import FlowWork, StreamWork
+
+
+class MultiProcessRunner(ParallelStage):
+    """Runs a flow in `num_proc` worker processes.
+
+    Over a flow with random access the workers share its indices: every datapoint exactly once, in
+    order, the same stream as without workers, for any `num_proc`. Put whole batches inside
+    (`MultiProcessRunner(BatchData(...), 10, 2)`): then a worker assembles each in shared memory, and
+    the consumer gets it without a copy.
+
+    Over any other flow each worker runs a copy of its own, with random numbers of its own, and
+    their datapoints come in turn. With `num_proc=1` that is the flow itself, in order; with more it
+    is the same distribution, and a function of (seed, epoch, num_proc). A pass then ends after
+    `len(ds)` datapoints, or, where the flow has no length, when all copies have ended.
+
+    Arrays are views of shared memory, which is used again once the last of them is gone; a consumer
+    that holds more than 256 MB of them gets copies instead.
+
+    Args:
+        num_prefetch: datapoints made ahead of the consumer. At least one for each worker is, and
+            small ones are made and sent many at a time.
+        num_proc: how many workers; 0 runs the same in this process, for a debugger.
+        start_method: 'forkserver' (default), 'spawn', or 'fork' (only without TensorFlow or threads).
+        timeout: seconds after which a worker that has not finished a datapoint or batch is killed and
+            replaced; None for no limit.
+        on_error: 'raise' an error of the flow here, with its own type and the worker's traceback, or
+            'skip' that datapoint and count it.
+
+    A worker that dies is replaced, and the stream stays the same; after three deaths in a minute
+    `WorkerDied` says how and at which datapoint. Nothing is left behind after the last datapoint, an
+    error, `close()` or the end of this process, however it comes.
+
+    >>> from towerpack.dataflow import DataFromList
+    >>> list(MultiProcessRunner(DataFromList([[1], [2], [3]], shuffle=False), 2, 2))
+    [[1], [2], [3]]
+    """
+
+    @old_names(nr_prefetch="num_prefetch", nr_proc="num_proc")
+    def __init__(
+        self,
+        ds: DataFlow | Iterable[Any],
+        num_prefetch: int,
+        num_proc: int,
+        *,
+        start_method: str | None = None,
+        timeout: float | None = TIMEOUT_SECONDS,
+        on_error: str = "raise",
+    ):
+        self.ds = as_flow(ds)
+        self.height = self.ds.height  # a runner changes where, not what
+        self.num_prefetch = checked_count("num_prefetch", num_prefetch, 1)
+        self.num_proc = checked_count("num_proc", num_proc, 0)
+        self.options = WorkerOptions.checked(start_method, timeout, on_error)
+
+    def inputs(self) -> Sequence[DataFlow]:
+        return (self.ds,)
+
+    def __len__(self) -> int:
+        if self._latest is not None and self._latest.dropped:
+            raise TypeError(f"{self.label()} has no len(): datapoints were dropped in its workers")
+        return len(self.ds)
+
+    def iterator(self, pass_: Pass) -> FlowIterator:
+        ds, on_error = self.ds, self.options.on_error
+        if ds.random_access:
+            run = self._run(self.num_prefetch, lambda: FlowWork(ds, pass_.branch, on_error), ds)
+            size = ds.span()
+            return IndexedIterator(run, size, lambda at: Indices(pass_.epoch, at, size))
+        copies = max(1, self.num_proc)
+        run = self._run(
+            self.num_prefetch, lambda: StreamWork(ds, pass_.branch, on_error, copies), ds
+        )
+        return CopiesIterator(run, pass_.epoch, copies, _length(ds) if copies > 1 else None)
+
+    def reset_state(self) -> None:
+        self.ds.reset_state()
+
+
+class MultiProcessRunnerZMQ(MultiProcessRunner):
+    """`MultiProcessRunner` by the arguments of its former namesake: `hwm` is `num_prefetch`.
+
+    >>> from towerpack.dataflow import DataFromList
+    >>> list(MultiProcessRunnerZMQ(DataFromList([[1], [2]], shuffle=False), num_proc=1))
+    [[1], [2]]
+    """
+
+    @old_names(nr_proc="num_proc")
+    def __init__(
+        self,
+        ds: DataFlow | Iterable[Any],
+        num_proc: int = 1,
+        hwm: int = 50,
+        *,
+        start_method: str | None = None,
+        timeout: float | None = TIMEOUT_SECONDS,
+        on_error: str = "raise",
+    ):
+        super().__init__(
+            ds, hwm, num_proc, start_method=start_method, timeout=timeout, on_error=on_error
+        )
+
+
+# Their former names.
+PrefetchData = MultiProcessPrefetchData = MultiProcessRunner
+PrefetchDataZMQ = MultiProcessRunnerZMQ
+
+
+def _length(ds: DataFlow) -> int | None:
+    try:
+        return len(ds)
+    except (TypeError, NotImplementedError):
+        return None

@@ -1,0 +1,140 @@
+"""The tasks of one pass, in the order of their datapoints."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import Any
+
+from towerpack.dataflow.base import DataFlow, FlowIterator, Pass, State
+from towerpack.dataflow.parallel.tasks import Chunk, Task
+from towerpack.dataflow.parallel.work import Request
+
+
+class Indices:
+    """Pieces of a range of indices, for a flow with random access."""
+
+    def __init__(self, epoch: int, start: int, stop: int):
+        self._epoch, self._at, self._stop = epoch, start, stop
+
+    def lane(self) -> int | None:
+        return None
+
+    def more(self, count: int) -> Task | None:
+        if self._at >= self._stop:
+            return None
+        start, self._at = self._at, min(self._at + count, self._stop)
+        return Task(Request(self._epoch, start, self._at - start), position={"index": start})
+
+
+class ReadIndices(Indices):
+    """The same, but read here: for a source that is too large, or unable, to go to the workers."""
+
+    def __init__(self, flow: DataFlow, pass_: Pass, start: int, stop: int):
+        super().__init__(pass_.epoch, start, stop)
+        self._flow, self._pass = flow, pass_
+
+    def more(self, count: int) -> Task | None:
+        task = super().more(count)
+        if task is not None:
+            start, stop = task.request.start, task.request.start + task.request.count
+            try:
+                task.request.inputs = self._flow.get_rows(range(start, stop), self._pass)
+            except Exception as error:  # noqa: BLE001 (raised when its turn comes)
+                if task.request.count > 1:  # find out whose it is
+                    self._at = start
+                    return self.more(1)
+                task.done, task.chunk = True, Chunk([], error=error)
+        return task
+
+
+class Inputs:
+    """Datapoints that are read here, to be mapped by a worker.
+
+    An error of the input comes in its place: after the datapoints before it.
+    """
+
+    def __init__(self, epoch: int, flow_iterator: FlowIterator, index: int):
+        self._epoch, self._input, self._index = epoch, flow_iterator, index
+        self._failed: BaseException | None = None
+
+    def lane(self) -> int | None:
+        return None
+
+    def more(self, count: int) -> Task | None:
+        position = self.position()
+        inputs: list[Any] = []
+        try:
+            while len(inputs) < count and self._failed is None:
+                inputs.append(next(self._input))
+        except StopIteration:
+            pass
+        except BaseException as error:  # noqa: BLE001 (raised when its turn comes)
+            self._failed = error
+        if inputs:
+            request = Request(self._epoch, self._index, len(inputs), inputs)
+            self._index += len(inputs)
+            return Task(request, position=position)
+        if self._failed is not None:
+            error, self._failed = self._failed, None
+            failed = Task(Request(self._epoch, self._index, 0), position=position, done=True)
+            failed.chunk = Chunk([], error=error)
+            return failed
+        return None
+
+    def position(self) -> State:
+        return {"input": self._input.state(), "index": self._index, "skip": 0}
+
+
+class BatchedInputs(Inputs):
+    """The same, `batch_size` to a task; an incomplete last one only with `remainder`."""
+
+    def __init__(
+        self, epoch: int, flow_iterator: FlowIterator, index: int, batch_size: int, remainder: bool
+    ):
+        super().__init__(epoch, flow_iterator, index)
+        self._batch_size, self._remainder = batch_size, remainder
+
+    def more(self, count: int) -> Task | None:
+        task = super().more(self._batch_size)
+        if task is None or task.done:
+            return task
+        if task.request.count < self._batch_size and self._failed is None and not self._remainder:
+            return None
+        if task.request.count < self._batch_size and self._failed is not None:
+            # The error belongs into the middle of this batch.
+            return super().more(1)
+        self._index += 1 - task.request.count  # counts batches
+        task.request.start, task.request.count = task.position["index"], 1
+        return task
+
+
+class Copies:
+    """Rounds of tasks, one for each copy of a stream; `first` is the copy whose turn it is.
+
+    All tasks of a round are of one length, so that their datapoints can be dealt out in turn.
+    """
+
+    def __init__(self, epoch: int, positions: list[State | None], first: int):
+        self._epoch = epoch
+        lanes = range(len(positions))
+        self._order = [*lanes[first:], *lanes[:first]]
+        self._states = {lane: positions[lane] for lane in lanes if positions[lane] is not None}
+        self._round: deque[int] = deque()
+        self._count = 1
+        self._made = 0
+
+    def lane(self) -> int | None:
+        return self._round[0] if self._round else self._order[0]
+
+    def more(self, count: int) -> Task | None:
+        if not self._round:
+            self._round.extend(self._order)
+            self._count = count
+        lane = self._round.popleft()
+        state = self._states.pop(lane, None)
+        task = Task(Request(self._epoch, self._made, self._count), lane=lane)
+        task.state = None if state is None else json.dumps(state)
+        if not self._round:
+            self._made += self._count
+        return task

@@ -1,0 +1,159 @@
+"""Tasks in order: made ahead of the consumer, done by whoever is free, delivered as they were made."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from towerpack.dataflow.base import State
+from towerpack.dataflow.parallel.work import Request
+from towerpack.dataflow.statistics import WorkerStatistics
+
+# A message costs some 50 microseconds of everybody's time. A chunk is large enough to make that
+# vanish, and small enough that it is quickly made again should its worker die.
+CHUNK_BYTES = 1 << 20
+CHUNK_SECONDS = 0.02
+MAX_CHUNK = 1024
+AHEAD_BYTES = 1 << 28  # 256 MB: what may lie ready, unless two chunks for each worker are more
+GROWTH = 2  # a chunk is at most twice as long as the last: the first estimates are rough
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Datapoints as the consumer gets them."""
+
+    rows: list[Any]
+    made: int = 0  # dropped ones included
+    dropped: list[int] = field(default_factory=list)  # offsets of those
+    error: BaseException | None = None  # to be raised after the rows
+    skipped: list[str] = field(default_factory=list)
+    before: State | None = None  # of a stream: its position before these
+    ended: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """A piece of work and, once it is done, what came of it."""
+
+    request: Request
+    lane: int | None = None  # the one worker that can do it; None: any
+    state: str | None = None  # of a stream: JSON of where it is to begin
+    position: State | None = None  # where the iterator stands when its first datapoint is next
+    done: bool = False
+    chunk: Chunk | None = None  # of a task that needed no worker
+    deaths: int = 0  # workers that died of it
+    reply: Any = None  # the executor's own
+
+
+class Executor(Protocol):
+    """Does tasks: in this process, in threads, in processes."""
+
+    workers: int
+
+    def has_room(self, lane: int | None) -> bool:
+        """Whether one more task would be begun soon."""
+        ...
+
+    def submit(self, task: Task) -> None: ...
+
+    def wait(self) -> None:
+        """Returns when at least one more task is done."""
+        ...
+
+    def take(self, task: Task) -> Chunk:
+        """What came of a task that is done; once."""
+        ...
+
+    def cost(self, task: Task) -> tuple[int, int]:
+        """Bytes and nanoseconds of a task that is done."""
+        ...
+
+    def statistics(self) -> list[WorkerStatistics]: ...
+
+    def close(self) -> None: ...
+
+
+class TaskSource(Protocol):
+    """Makes the tasks of one pass in the order of their datapoints."""
+
+    def lane(self) -> int | None:
+        """The worker that the next task will need; None: any."""
+        ...
+
+    def more(self, count: int) -> Task | None:
+        """The next task, of `count` datapoints if there are so many; None at the end."""
+        ...
+
+
+class Window:
+    """The tasks under way, oldest first."""
+
+    def __init__(
+        self, executor: Executor, source: TaskSource, prefetch: int, max_chunk: int = MAX_CHUNK
+    ):
+        self._executor, self._source = executor, source
+        self._prefetch, self._max_chunk = prefetch, max_chunk
+        self._tasks: deque[Task] = deque()
+        self._rows = 0  # asked for and not yet delivered
+        self._chunk = 1  # datapoints of the next task
+        self._row_bytes = self._row_seconds = 0.0  # of the latest
+        self._exhausted = False
+        self.looks = self.fill = 0.0  # for the mean fill
+
+    def add(self, task: Task) -> None:
+        self._tasks.append(task)
+        self._rows += task.request.count
+        if not task.done:
+            self._executor.submit(task)
+
+    def next_chunk(self) -> tuple[Task, Chunk] | None:
+        """The next datapoints in order and the task they were made by, or None at the end."""
+        self._refill()
+        if not self._tasks:
+            return None
+        head = self._tasks[0]
+        self._look()
+        while not head.done:
+            self._executor.wait()
+            self._refill()
+        self._tasks.popleft()
+        self._rows -= head.request.count
+        chunk = head.chunk
+        if chunk is None:
+            self._learn(head)
+            chunk = self._executor.take(head)
+        self._refill()  # so that the workers go on while the consumer is away
+        return head, chunk
+
+    def _refill(self) -> None:
+        while not self._exhausted:
+            if self._tasks and self._rows + self._chunk > self._ahead():
+                return
+            if not self._executor.has_room(self._source.lane()):
+                return
+            task = self._source.more(self._chunk)
+            if task is None:
+                self._exhausted = True
+                return
+            self.add(task)
+
+    def _ahead(self) -> int:
+        """How many datapoints may be asked for before they are wanted."""
+        workers = max(1, self._executor.workers)
+        least = 2 * workers * self._chunk if self._chunk > 1 else workers + 1
+        if not self._row_bytes:
+            return least
+        return max(least, min(self._prefetch, int(AHEAD_BYTES / self._row_bytes)))
+
+    def _learn(self, task: Task) -> None:
+        size, nanoseconds = self._executor.cost(task)
+        count = max(1, task.request.count)
+        self._row_bytes = max(1.0, size / count)
+        self._row_seconds = nanoseconds / 1e9 / count
+        chunk = min(CHUNK_BYTES / self._row_bytes, CHUNK_SECONDS / max(1e-9, self._row_seconds))
+        self._chunk = max(1, min(int(chunk), GROWTH * self._chunk, self._max_chunk))
+
+    def _look(self) -> None:
+        self.looks += 1
+        self.fill += sum(task.done for task in self._tasks) / len(self._tasks)
