@@ -26,8 +26,9 @@ class FixedSizeData(CountingStage):
     Either way the passes of the input are its epochs 0, 1, 2, ..., so a shuffled one is shuffled
     anew.
 
-    Ordered; random access is kept. An input of unknown length is read from its beginning to where
-    a pass starts, unless this object has just delivered the pass before, or a state is restored.
+    Ordered; random access is kept. If the input has none, or has a function that might drop
+    datapoints, a pass first reads from the beginning to where it starts, unless this object has
+    just delivered the pass before it, or a state is restored.
 
     >>> flow = FixedSizeData(range(5), 3)
     >>> list(flow), list(flow), list(flow)
@@ -94,16 +95,17 @@ class _FixedSize(FlowIterator):
             self._go(follows["epoch"], follows["input"])
             return
         try:
-            length = len(flow.ds)
+            length = flow.ds.span()
         except TypeError:
-            if flow.keep_state:
-                self._skip(0, self._pass.epoch * flow._size)
-            else:
-                self._skip(self._pass.epoch, 0)
-            return
-        if not length:
+            length = None
+        if length == 0:
             raise ValueError(f"FixedSizeData expected datapoints, but {flow.ds.label()} is empty")
-        self._skip(*flow.start(self._pass, length))
+        if length is None and not flow.keep_state:
+            self._go(self._pass.epoch)
+        elif length is None or (flow.keep_state and flow.ds.drops is not False):
+            self._skip(0, self._pass.epoch * flow._size)
+        else:
+            self._skip(*flow.start(self._pass, length))
 
     def _go(self, epoch: int, state: State | None = None) -> None:
         if self._input is not None:

@@ -150,12 +150,17 @@ class _LocalShuffle(FlowIterator):
     def __init__(self, flow: LocallyShuffleData, pass_: Pass):
         self._flow, self._pass = flow, pass_
         self._input = DrawnInput(flow.ds, pass_)
-        self._begin(iter(()))
+        self._begin(drawn=0)
 
-    def _begin(self, drawn_before: Iterator[int]) -> None:
-        arriving = itertools.chain(drawn_before, self._input.numbers())
-        self._order = self._flow.order(self._pass, arriving)
+    def _begin(self, drawn: int) -> None:
+        self._order = self._flow.order(self._pass, self._arriving(drawn))
         self._left, self._times = 0, Counter[int]()
+        self._replaying = False
+
+    def _arriving(self, drawn: int) -> Iterator[int]:
+        yield from range(drawn)
+        if not self._replaying:  # else it is asked for more because the input had ended then
+            yield from self._input.numbers()
 
     def __next__(self) -> Any:
         number = next(self._order)
@@ -177,12 +182,14 @@ class _LocalShuffle(FlowIterator):
 
     def restore(self, state: State) -> None:
         drawn = self._input.drawn_at(state["input"])
-        self._begin(iter(range(drawn)))
+        self._begin(drawn)
         held = set(range(drawn))
+        self._replaying = True
         for _ in range(state["left"]):
             number = next(self._order)
             if self._leaves_for_good(number):
                 held.remove(number)
+        self._replaying = False
         self._input.restore(state["input"], held)
 
     def close(self) -> None:

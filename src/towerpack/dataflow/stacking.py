@@ -173,7 +173,8 @@ def _stack_scalars(
             if value[-1:] in ("\0", b"\0"):
                 raise BatchError(
                     f"component {path} of datapoint {_number(row, indices)} ends with a zero, "
-                    "which numpy's strings cannot hold; use np.frombuffer in a MapData, or use_list=True"
+                    "which numpy's strings cannot hold; use np.frombuffer in a MapData, or batch "
+                    "with use_list=True"
                 )
         dtype = np.array(column).dtype
     else:
