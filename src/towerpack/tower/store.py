@@ -96,20 +96,40 @@ class VariableStore:
                 f"{near or list(self.variables)[:5]}"
             )
         # init_scope leaves the trace: without it the variable would belong to one graph only.
-        self._making = True
-        try:
-            with tf.init_scope():
-                variable = tf.Variable(initial_value, trainable=trainable, name=name, **options)
-        finally:
-            self._making = False
+        with self.aside(), tf.init_scope():
+            variable = tf.Variable(initial_value, trainable=trainable, name=name, **options)
         self.variables[name] = variable
         if local:
             self._local.add(name)
         return variable
 
-    def add(self, name: str, variable: Any) -> None:
-        """Takes in a variable that was made elsewhere (an optimizer's slot)."""
-        self.variables[name] = variable
+    def adopt(self, name: str, variable: Any) -> None:
+        """Takes in a variable that was made elsewhere; a name that is taken gets a number."""
+        if self.has(variable):
+            return
+        unique, number = name, 1
+        while unique in self.variables:
+            unique, number = f"{name}_{number}", number + 1
+        self.variables[unique] = variable
+
+    def has(self, variable: Any) -> bool:
+        return any(known is variable for known in self.variables.values())
+
+    def name_of(self, variable: Any) -> str:
+        """The name under which the store knows this variable."""
+        for name, known in self.variables.items():
+            if known is variable:
+                return name
+        raise KeyError(f"the store does not know the variable {variable.name!r}")
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """While open, variables are made apart from the store, as if its scope were closed."""
+        before, self._making = self._making, True
+        try:
+            yield
+        finally:
+            self._making = before
 
     def _getter(
         self,

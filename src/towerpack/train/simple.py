@@ -11,7 +11,7 @@ from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
 from towerpack.input_source import InputSource
 from towerpack.tower import TowerContext, TowerFunc, TracedTower, get_global_step_var
-from towerpack.tower.optimizer import apply_gradients, checked_optimizer, take_in_slots
+from towerpack.tower.optimizer import Optimizer, as_optimizer
 from towerpack.tower.summary import update_moving_averages
 from towerpack.train.base import Trainer
 
@@ -24,7 +24,7 @@ class SimpleTrainer(Trainer):
     callbacks asked for.
     """
 
-    optimizer: Any
+    optimizer: Optimizer
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,9 +43,9 @@ class SimpleTrainer(Trainer):
         input.setup(self.tower_func.signature)
         with tf.init_scope(), self.store.scope():
             self._step_counter = get_global_step_var()
-            self.optimizer = checked_optimizer(get_opt_fn())
+            self.optimizer = as_optimizer(get_opt_fn())
         self._step_for(())
-        take_in_slots(self.optimizer, self.store)
+        self.optimizer.take_in_variables(self.store)
         self.store.frozen_reason = "the training step has been built already"
         weights = self.store.trainable().values()
         parameters = sum(variable.shape.num_elements() for variable in weights)
@@ -93,7 +93,8 @@ class SimpleTrainer(Trainer):
             cost = checked_cost(tower.output)
         weights = list(self.store.trainable().values())
         gradients = checked_gradients(tape.gradient(cost, weights), weights)
-        apply_gradients(self.optimizer, gradients)
+        with self.store.scope():
+            self.optimizer.apply_gradients(gradients)
         self.moving_averages = update_moving_averages(context)
         self._step_counter.assign_add(1)
         return {name: tower.get_tensor(name) for name in fetches}

@@ -1,0 +1,127 @@
+"""Gradient processors: what happens to gradients between the towers and the optimizer."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from towerpack._tensorflow import tf
+from towerpack.core import logger
+from towerpack.tower.store import VariableStore
+
+GradsAndVars = Sequence[tuple[Any, Any]]
+
+
+def _name(variable: Any) -> str:
+    return VariableStore.current().name_of(variable)
+
+
+class GradientProcessor:
+    """Turns (gradient, variable) pairs into others; called inside the traced step."""
+
+    def process(self, grads_and_vars: GradsAndVars) -> list[tuple[Any, Any]]:
+        """The new pairs; operations that it adds have names under the class's name."""
+        with tf.name_scope(type(self).__name__):
+            return list(self._process(list(grads_and_vars)))
+
+    def _process(self, grads_and_vars: list[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
+        raise NotImplementedError(f"{type(self).__name__} must define _process()")
+
+
+class FilterNoneGrad(GradientProcessor):
+    """Leaves out variables without a gradient, and names them."""
+
+    def _process(self, grads_and_vars: list[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
+        without = [_name(variable) for gradient, variable in grads_and_vars if gradient is None]
+        if without:
+            logger.warning("no gradient for %s", without)
+        return [(g, v) for g, v in grads_and_vars if g is not None]
+
+
+class GlobalNormClip(GradientProcessor):
+    """Scales all gradients down together when their common norm is larger than `global_norm`."""
+
+    def __init__(self, global_norm: float):
+        self.norm = float(global_norm)
+
+    def _process(self, grads_and_vars: list[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
+        gradients, variables = zip(*grads_and_vars, strict=True)
+        clipped, _ = tf.clip_by_global_norm(gradients, self.norm)
+        return list(zip(clipped, variables, strict=True))
+
+
+class MapGradient(GradientProcessor):
+    """Applies `func(gradient)` or `func(gradient, variable)` where the variable's name matches.
+
+    `regex` must match the whole name. Where `func` returns None the variable is left out.
+    """
+
+    def __init__(self, func: Callable[..., Any], regex: str = ".*"):
+        self.regex = re.compile(regex)
+        positional = [
+            p
+            for p in inspect.signature(func).parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+        ]
+        self.func = func if len(positional) > 1 else lambda gradient, _: func(gradient)
+
+    def _process(self, grads_and_vars: list[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
+        pairs = []
+        for gradient, variable in grads_and_vars:
+            if self.regex.fullmatch(_name(variable)):
+                gradient = self.func(gradient, variable)
+            if gradient is not None:
+                pairs.append((gradient, variable))
+        return pairs
+
+
+class ScaleGradient(GradientProcessor):
+    """Multiplies gradients by a factor chosen by the variable's name: layer-wise learning rates.
+
+    `multipliers` is one (regex, factor) or a list of them; the first whose regex matches the whole
+    name counts. A factor of 0 leaves the variable out: it is not trained, and not decayed.
+    """
+
+    def __init__(self, multipliers: tuple[str, float] | Sequence[tuple[str, float]]):
+        pairs = [multipliers] if isinstance(multipliers[0], str) else multipliers
+        self.multipliers = [(re.compile(regex), float(factor)) for regex, factor in pairs]
+
+    def _process(self, grads_and_vars: list[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
+        pairs = []
+        for gradient, variable in grads_and_vars:
+            factor = self._factor(_name(variable))
+            if factor:
+                pairs.append((gradient if factor == 1 else gradient * factor, variable))
+        if not pairs:
+            raise ValueError("ScaleGradient left no variable to train: all factors are 0")
+        return pairs
+
+    def _factor(self, name: str) -> float:
+        return next((k for regex, k in self.multipliers if regex.fullmatch(name)), 1.0)
+
+
+class CheckGradient(GradientProcessor):
+    """Stops training with the variable's name when a gradient is not finite."""
+
+    def _process(self, grads_and_vars: list[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
+        return [
+            (tf.debugging.check_numerics(tf.convert_to_tensor(g), f"gradient of {_name(v)}"), v)
+            for g, v in grads_and_vars
+        ]
+
+
+class PrintGradient(GradientProcessor):
+    """Prints mean and norm of each gradient in every step, for debugging."""
+
+    def __init__(self, regex: str = ".*"):
+        self.regex = re.compile(regex)
+
+    def _process(self, grads_and_vars: list[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
+        for gradient, variable in grads_and_vars:
+            if self.regex.fullmatch(_name(variable)):
+                dense = tf.convert_to_tensor(gradient)
+                mean, norm = tf.reduce_mean(dense), tf.norm(dense)
+                tf.print("gradient of", _name(variable), "mean", mean, "norm", norm)
+        return grads_and_vars

@@ -1,0 +1,73 @@
+"""What an optimizer is here, and how those of Keras and of `tf.compat.v1.train` become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from towerpack._tensorflow import tf, v1
+from towerpack.tower.store import VariableStore
+
+GradsAndVars = Sequence[tuple[Any, Any]]
+
+
+class Optimizer:
+    """Applies gradients. Called inside the traced step, with the model's variable store open.
+
+    Its own variables (moments, counters) are made in the store, so that they are saved with the
+    model and found again on another trace.
+    """
+
+    def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
+        raise NotImplementedError(f"{type(self).__name__} must define apply_gradients()")
+
+    def take_in_variables(self, store: VariableStore) -> None:
+        """Puts variables that were not made in the store into it, once the step is built."""
+
+
+def as_optimizer(optimizer: Any) -> Optimizer:
+    """The optimizer of either library as one of ours."""
+    if isinstance(optimizer, Optimizer):
+        return optimizer
+    if isinstance(optimizer, v1.train.Optimizer):
+        return V1Optimizer(optimizer)
+    if isinstance(optimizer, tf.keras.optimizers.Optimizer):
+        return KerasOptimizer(optimizer)
+    raise TypeError(
+        "expected an optimizer of towerpack, tf.keras.optimizers or tf.compat.v1.train, received "
+        f"{optimizer!r} ({type(optimizer).__name__})"
+    )
+
+
+class V1Optimizer(Optimizer):
+    """An optimizer of `tf.compat.v1.train`: one fused kernel per variable, old slot names."""
+
+    def __init__(self, optimizer: Any):
+        self.optimizer = optimizer
+
+    def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
+        self.optimizer.apply_gradients(list(grads_and_vars))
+
+    def take_in_variables(self, store: VariableStore) -> None:
+        for variable in self.optimizer.variables():
+            store.adopt(variable.name.removesuffix(":0"), variable)
+
+
+class KerasOptimizer(Optimizer):
+    """An optimizer of Keras 3."""
+
+    def __init__(self, optimizer: Any):
+        self.optimizer = optimizer
+
+    def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
+        gradients, variables = zip(*grads_and_vars, strict=True)
+        if not self.optimizer.built:
+            # Outside of the trace, so that the slots are real variables, and apart from the store,
+            # which takes them in below under names that Keras gives them.
+            with tf.init_scope(), VariableStore.current().aside():
+                self.optimizer.build(list(variables))
+        self.optimizer.apply(list(gradients))
+
+    def take_in_variables(self, store: VariableStore) -> None:
+        for variable in self.optimizer.variables:
+            store.adopt(variable.path, variable.value)

@@ -1,0 +1,171 @@
+"""Optimizers whose update is one kernel per variable."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from towerpack._tensorflow import tf
+from towerpack.tower.optimizer.base import GradsAndVars, Optimizer
+from towerpack.tower.optimizer.rate import current_rate
+from towerpack.tower.store import VariableStore
+
+
+class SlotOptimizer(Optimizer):
+    """Base: a learning rate, slots by name, and decoupled weight decay.
+
+    `weight_decay` shrinks, before each update, every variable whose whole name matches
+    `decay_pattern` by `rate * weight_decay * variable`: by default the weights `W` of layers and not
+    their biases, scales or embeddings. Sparse gradients (of embeddings) are applied exactly.
+    """
+
+    def __init__(
+        self, learning_rate: Any, weight_decay: float = 0.0, decay_pattern: str = r".*/W|.*/kernel"
+    ):
+        if weight_decay < 0:
+            raise ValueError(f"expected weight_decay >= 0, received {weight_decay}")
+        self.learning_rate, self.weight_decay = learning_rate, weight_decay
+        self.decay_pattern = re.compile(decay_pattern)
+
+    def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
+        rate = current_rate(self.learning_rate)
+        self.begin_step()
+        for gradient, variable in grads_and_vars:
+            dtype = variable.dtype
+            typed_rate = tf.cast(rate, dtype)
+            name = VariableStore.current().name_of(variable)
+            if self.weight_decay and self.decay_pattern.fullmatch(name):
+                variable.assign_sub(typed_rate * tf.cast(self.weight_decay, dtype) * variable)
+            if isinstance(gradient, tf.IndexedSlices):
+                self.apply_sparse(gradient, variable, typed_rate)
+            else:
+                self.apply_dense(tf.cast(gradient, dtype), variable, typed_rate)
+        self.end_step()
+
+    def begin_step(self) -> None: ...
+
+    def end_step(self) -> None: ...
+
+    def apply_dense(self, gradient: Any, variable: Any, rate: Any) -> None:
+        raise NotImplementedError
+
+    def apply_sparse(self, gradient: Any, variable: Any, rate: Any) -> None:
+        self.apply_dense(tf.cast(tf.convert_to_tensor(gradient), variable.dtype), variable, rate)
+
+    def slot(self, variable: Any, suffix: str, shape: Any = None) -> Any:
+        """A variable of zeros that belongs to another, named `<its name>/<suffix>`."""
+        store = VariableStore.current()
+        shape = variable.shape if shape is None else shape
+        return store.make(
+            f"{store.name_of(variable)}/{suffix}",
+            lambda: tf.zeros(shape, variable.dtype),
+            trainable=False,
+        )
+
+    def counter(self, name: str, initial: float) -> Any:
+        store = VariableStore.current()
+        return store.make(name, lambda: tf.constant(initial, tf.float32), trainable=False)
+
+
+class SGD(SlotOptimizer):
+    """Plain gradient descent."""
+
+    def apply_dense(self, gradient: Any, variable: Any, rate: Any) -> None:
+        tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
+
+    def apply_sparse(self, gradient: Any, variable: Any, rate: Any) -> None:
+        values = tf.cast(gradient.values, variable.dtype)
+        variable.scatter_sub(tf.IndexedSlices(rate * values, gradient.indices))
+
+
+class Momentum(SlotOptimizer):
+    """Gradient descent with momentum, Nesterov's too; slots `<name>/Momentum`."""
+
+    def __init__(
+        self, learning_rate: Any, momentum: float = 0.9, nesterov: bool = False, **options: Any
+    ):
+        super().__init__(learning_rate, **options)
+        self.momentum, self.nesterov = momentum, nesterov
+
+    def apply_dense(self, gradient: Any, variable: Any, rate: Any) -> None:
+        tf.raw_ops.ResourceApplyMomentum(
+            var=variable.handle,
+            accum=self.slot(variable, "Momentum").handle,
+            lr=rate,
+            grad=gradient,
+            momentum=tf.cast(self.momentum, variable.dtype),
+            use_nesterov=self.nesterov,
+        )
+
+
+class RMSProp(SlotOptimizer):
+    """RMSProp, with momentum if asked; slots `<name>/RMSProp` and `<name>/RMSProp_1`."""
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        decay: float = 0.9,
+        momentum: float = 0.0,
+        epsilon: float = 1e-7,
+        **options: Any,
+    ):
+        super().__init__(learning_rate, **options)
+        self.decay, self.momentum, self.epsilon = decay, momentum, epsilon
+
+    def apply_dense(self, gradient: Any, variable: Any, rate: Any) -> None:
+        dtype = variable.dtype
+        tf.raw_ops.ResourceApplyRMSProp(
+            var=variable.handle,
+            ms=self.slot(variable, "RMSProp").handle,
+            mom=self.slot(variable, "RMSProp_1").handle,
+            lr=rate,
+            rho=tf.cast(self.decay, dtype),
+            momentum=tf.cast(self.momentum, dtype),
+            epsilon=tf.cast(self.epsilon, dtype),
+            grad=gradient,
+        )
+
+
+class Adam(SlotOptimizer):
+    """Adam; slots `<name>/Adam` and `<name>/Adam_1`, as old checkpoints have them."""
+
+    def __init__(
+        self,
+        learning_rate: Any = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        **options: Any,
+    ):
+        super().__init__(learning_rate, **options)
+        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
+
+    def begin_step(self) -> None:
+        self._power1 = self.counter("beta1_power", self.beta1)
+        self._power2 = self.counter("beta2_power", self.beta2)
+
+    def end_step(self) -> None:
+        self._power1.assign(self._power1 * self.beta1)
+        self._power2.assign(self._power2 * self.beta2)
+
+    def apply_dense(self, gradient: Any, variable: Any, rate: Any) -> None:
+        dtype = variable.dtype
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self.slot(variable, "Adam").handle,
+            v=self.slot(variable, "Adam_1").handle,
+            beta1_power=tf.cast(self._power1, dtype),
+            beta2_power=tf.cast(self._power2, dtype),
+            lr=rate,
+            beta1=tf.cast(self.beta1, dtype),
+            beta2=tf.cast(self.beta2, dtype),
+            epsilon=tf.cast(self.epsilon, dtype),
+            grad=gradient,
+        )
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay."""
+
+    def __init__(self, learning_rate: Any = 1e-3, weight_decay: float = 1e-2, **options: Any):
+        super().__init__(learning_rate, weight_decay=weight_decay, **options)

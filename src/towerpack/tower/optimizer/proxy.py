@@ -1,0 +1,121 @@
+"""Optimizers that do something before or after another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from towerpack._tensorflow import tf
+from towerpack.tower.gradproc import GradientProcessor
+from towerpack.tower.optimizer.base import GradsAndVars, Optimizer, as_optimizer
+from towerpack.tower.store import VariableStore
+
+
+class ProxyOptimizer(Optimizer):
+    """Passes everything on to `self.optimizer`: base class of what changes one of the calls."""
+
+    def __init__(self, opt: Any):
+        self.optimizer = as_optimizer(opt)
+
+    def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
+        self.optimizer.apply_gradients(grads_and_vars)
+
+    def take_in_variables(self, store: VariableStore) -> None:
+        self.optimizer.take_in_variables(store)
+
+
+class GradientProcessingOptimizer(ProxyOptimizer):
+    """What `apply_grad_processors` returns."""
+
+    def __init__(self, opt: Any, processors: list[GradientProcessor]):
+        super().__init__(opt)
+        self.processors = processors
+
+    def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
+        for processor in self.processors:
+            grads_and_vars = processor.process(grads_and_vars)
+        self.optimizer.apply_gradients(grads_and_vars)
+
+
+def apply_grad_processors(
+    opt: Any, gradprocs: GradientProcessor | list[GradientProcessor]
+) -> Optimizer:
+    """An optimizer that runs the processors on the gradients, in order, and then applies them.
+
+    They see the gradients after these have been averaged over the towers.
+    """
+    processors = [gradprocs] if isinstance(gradprocs, GradientProcessor) else list(gradprocs)
+    for processor in processors:
+        if not isinstance(processor, GradientProcessor):
+            raise TypeError(f"expected gradient processors, received {processor!r}")
+    return GradientProcessingOptimizer(opt, processors)
+
+
+class PostProcessOptimizer(ProxyOptimizer):
+    """After the update, runs `func(variable)` for each variable that was updated."""
+
+    def __init__(self, opt: Any, func: Callable[[Any], Any]):
+        super().__init__(opt)
+        self.func = func
+
+    def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
+        self.optimizer.apply_gradients(grads_and_vars)
+        # Assignments and reads of one variable run in the order in which they are written here.
+        for _, variable in grads_and_vars:
+            self.func(variable)
+
+
+class VariableAssignmentOptimizer(PostProcessOptimizer):
+    """After the update, gives each variable the value of `func(variable)`: weight clipping, say.
+
+    Where `func` returns None the variable stays.
+    """
+
+    def __init__(self, opt: Any, func: Callable[[Any], Any]):
+        def assign(variable: Any) -> None:
+            value = func(variable)
+            if value is not None:
+                variable.assign(value)
+
+        super().__init__(opt, assign)
+
+
+class AccumGradOptimizer(ProxyOptimizer):
+    """Collects the gradients of `niter` steps and applies them in every `niter`-th.
+
+    It applies their **sum**, as tensorpack did; `average=True` applies their mean, which equals one
+    step on a batch `niter` times as large. Steps in between change no variable of the model.
+    """
+
+    def __init__(self, opt: Any, niter: int, average: bool = False):
+        super().__init__(opt)
+        if niter < 1:
+            raise ValueError(f"expected at least one step to accumulate, received niter={niter}")
+        self.niter, self.average = int(niter), average
+
+    def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
+        if self.niter == 1:
+            self.optimizer.apply_gradients(grads_and_vars)
+            return
+        store = VariableStore.current()
+        counter = store.make(
+            "AccumGrad/counter", lambda: tf.zeros([], tf.int32), trainable=False
+        )
+        pairs = []
+        for gradient, variable in grads_and_vars:
+            name = f"{store.name_of(variable)}/AccumGrad"
+            slot = store.make(name, lambda v=variable: tf.zeros(v.shape, v.dtype), trainable=False)
+            slot.assign_add(tf.convert_to_tensor(gradient))
+            pairs.append((slot, variable))
+        # The counter is read after this assignment: the step that it counts is the one that decides.
+        count = counter.assign_add(1)
+
+        def apply() -> None:
+            scale = 1.0 / self.niter if self.average else 1.0
+            self.optimizer.apply_gradients(
+                [(tf.cast(scale, slot.dtype) * slot.read_value(), v) for slot, v in pairs]
+            )
+            for slot, _ in pairs:
+                slot.assign(tf.zeros_like(slot))
+
+        tf.cond(tf.equal(count % self.niter, 0), apply, lambda: None)

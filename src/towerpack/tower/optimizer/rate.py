@@ -1,0 +1,34 @@
+"""The learning rate: a number, a variable, a schedule of Keras, or a function of the step."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from towerpack._tensorflow import tf
+from towerpack.tower.global_step import get_global_step_var
+from towerpack.tower.store import VariableStore
+
+LEARNING_RATE = "learning_rate"
+
+
+def current_rate(learning_rate: Any, name: str = LEARNING_RATE) -> Any:
+    """The rate of this step as a float32 tensor; called inside the traced step.
+
+    A number becomes the variable `learning_rate`, so that callbacks can change it and checkpoints
+    keep it.
+    """
+    if isinstance(learning_rate, int | float):
+        value = float(learning_rate)
+        variable = VariableStore.current().make(name, lambda: tf.constant(value), trainable=False)
+        return variable.read_value()
+    if isinstance(learning_rate, tf.Variable) or tf.is_tensor(learning_rate):
+        return tf.cast(learning_rate, tf.float32)
+    if callable(learning_rate):
+        takes_step = bool(inspect.signature(learning_rate).parameters)
+        step = get_global_step_var().read_value()
+        return tf.cast(learning_rate(step) if takes_step else learning_rate(), tf.float32)
+    raise TypeError(
+        "expected a learning rate as a number, a tf.Variable, a schedule or a function of the step, "
+        f"received {learning_rate!r}"
+    )
