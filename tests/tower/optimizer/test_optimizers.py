@@ -129,7 +129,7 @@ def test_a_rate_given_as_a_number_can_be_changed_while_training():
     assert float(weight) == pytest.approx(-1.1)
 
 
-@pytest.mark.parametrize("optimizer", [SGD(0.1), Adam(0.1), Momentum(0.1)], ids=str)
+@pytest.mark.parametrize("optimizer", [SGD(0.1), Adam(0.1), Momentum(0.1)], ids=["SGD", "Adam", "Momentum"])
 def test_sparse_gradients_equal_dense_ones(optimizer):
     indices, values = [1, 1, 2], np.ones([3, 4], np.float32)
 
