@@ -220,6 +220,8 @@ STAGES = [
     *stage("LocallyShuffleData large", lambda ds: df.LocallyShuffleData(ds, 100)),
     *stage("CacheData", lambda ds: df.CacheData(ds), random=False),
     *stage("CacheData shuffle", lambda ds: df.CacheData(ds, shuffle=True)),
+    *stage("PrintData", lambda ds: df.PrintData(ds, num=0)),
+    *stage("TestDataSpeed", lambda ds: df.TestDataSpeed(ds, size=3)),
     *merged("ConcatData", df.ConcatData, (4, 5)),
     *merged("JoinData", df.JoinData, (5, 6)),
     *merged("RandomMixData", df.RandomMixData, (4, 5))[:3],

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from towerpack._version import __version__
+from towerpack.cli.bench import bench
 
 app = typer.Typer(
     name="towerpack",
@@ -43,6 +44,9 @@ def demo(
     from towerpack.cli import demo as demonstration
 
     demonstration.main(epochs=epochs)
+
+
+app.command()(bench)
 
 
 @app.command()

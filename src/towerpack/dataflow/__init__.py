@@ -18,9 +18,11 @@ from towerpack.dataflow.base import (
 )
 from towerpack.dataflow.batch import BatchData
 from towerpack.dataflow.batch_by_shape import BatchDataByShape
+from towerpack.dataflow.benchmark import BenchResult, bench
 from towerpack.dataflow.bucket import BucketBatchData
 from towerpack.dataflow.cache import CacheData
 from towerpack.dataflow.concat import ConcatData
+from towerpack.dataflow.data_speed import TestDataSpeed
 from towerpack.dataflow.fake import FakeData
 from towerpack.dataflow.filter import FilterData
 from towerpack.dataflow.fixed_size import FixedSizeData
@@ -33,16 +35,23 @@ from towerpack.dataflow.join import JoinData
 from towerpack.dataflow.map import MapData
 from towerpack.dataflow.map_component import MapDataComponent, SelectComponent
 from towerpack.dataflow.parallel import (
+    MultiProcessMapAndBatchData,
+    MultiProcessMapAndBatchDataZMQ,
     MultiProcessMapData,
+    MultiProcessMapDataComponentSharedArray,
     MultiProcessMapDataZMQ,
     MultiProcessPrefetchData,
     MultiProcessRunner,
     MultiProcessRunnerZMQ,
+    MultiThreadMapData,
+    MultiThreadPrefetchData,
+    MultiThreadRunner,
     PrefetchData,
     PrefetchDataZMQ,
     WorkerDied,
     WorkerError,
 )
+from towerpack.dataflow.print_data import PrintData
 from towerpack.dataflow.random_choose import RandomChooseData
 from towerpack.dataflow.random_mix import RandomMixData
 from towerpack.dataflow.reentrant_guard import DataFlowReentrantGuard
@@ -58,6 +67,7 @@ __all__ = [
     "BatchData",
     "BatchDataByShape",
     "BatchError",
+    "BenchResult",
     "BucketBatchData",
     "CacheData",
     "ConcatData",
@@ -79,13 +89,20 @@ __all__ = [
     "LocallyShuffleData",
     "MapData",
     "MapDataComponent",
+    "MultiProcessMapAndBatchData",
+    "MultiProcessMapAndBatchDataZMQ",
     "MultiProcessMapData",
+    "MultiProcessMapDataComponentSharedArray",
     "MultiProcessMapDataZMQ",
     "MultiProcessPrefetchData",
     "MultiProcessRunner",
     "MultiProcessRunnerZMQ",
+    "MultiThreadMapData",
+    "MultiThreadPrefetchData",
+    "MultiThreadRunner",
     "PrefetchData",
     "PrefetchDataZMQ",
+    "PrintData",
     "ProxyDataFlow",
     "RNGDataFlow",
     "RandomChooseData",
@@ -97,8 +114,10 @@ __all__ = [
     "ShuffleData",
     "Source",
     "TakeData",
+    "TestDataSpeed",
     "WeightedChooseData",
     "WorkerDied",
     "WorkerError",
     "as_flow",
+    "bench",
 ]

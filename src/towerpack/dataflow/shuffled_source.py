@@ -34,7 +34,7 @@ class ShuffledSource(DataFlow):
         """The row of each index in this pass; None for the storage's own order."""
         if not self.shuffle:
             return None
-        seed, branch, epoch, size = self.seed, pass_.branch, pass_.epoch, len(self)
+        seed, branch, epoch, size = self.seed, pass_.branch, pass_.epoch, self.span()
         return self._orders.get(
             (seed, branch, epoch, size), lambda: permutation(seed, branch, epoch, size)
         )
