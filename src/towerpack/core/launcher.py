@@ -6,8 +6,8 @@
 | spawn | a fresh interpreter | slowest, nothing shared |
 | fork | a fork of this process | nothing needs pickling; only where it is safe |
 
-A script without `if __name__ == '__main__'`, a notebook cell and `python -c` work with each of them.
-Every worker ends when this process does, also by SIGKILL.
+A script without `if __name__ == '__main__'`, a notebook cell and `python -c` work with each. Every
+worker ends when this process does, also by SIGKILL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from towerpack.core import payload, worker_process
+from towerpack.core import worker_process
 from towerpack.core.forkserver import STATUS, ForkServer, start_python
 from towerpack.core.worker_process import NO_DESCRIPTOR
 
@@ -163,8 +163,8 @@ def launch(
 ) -> Child:
     """Starts a worker that calls `entry(load, descriptors)`, where `load()` gives the object.
 
-    `packed` is the descriptor of the object packed by `payload.pack`: pack once, launch often. It may
-    be None for 'fork', which needs none. The descriptors stay open in this process.
+    `packed` is the descriptor of the object packed by `payload.pack`: pack once, launch often. It
+    may be None for 'fork', which needs none. The descriptors stay open in this process.
     """
     if start_method == "fork":
         return _fork(obj, entry, descriptors)
@@ -204,8 +204,9 @@ def check_fork_is_safe() -> None:
     ]
     if others:
         raise RuntimeError(
-            f"start_method='fork' while other threads run ({', '.join(others)}): a lock that one of "
-            "them holds would stay locked in the worker. Use start_method='forkserver' (the default)"
+            f"start_method='fork' while other threads run ({', '.join(others)}): a lock that one "
+            "of them holds would stay locked in the worker. Use start_method='forkserver' (the "
+            "default)"
         )
 
 

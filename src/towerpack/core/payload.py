@@ -125,8 +125,8 @@ def _dumps(obj: Any, name: str) -> tuple[bytes, list[pickle.PickleBuffer]]:
             where, culprit = locate_unpicklable(obj, name)
             raise UnpicklableError(
                 f"{where} cannot be sent to a worker process: expected something that can be "
-                f"pickled, received {_short(culprit)} ({error}). Create it inside the function that "
-                "uses it, so that each worker has its own, or use num_proc=0 or threads"
+                f"pickled, received {_short(culprit)} ({error}). Create it inside the function "
+                "that uses it, so that each worker has its own, or use num_proc=0 or threads"
             ) from error
     return sink.getvalue(), buffers
 
@@ -156,7 +156,7 @@ def _by_value() -> Iterator[set[str]]:
             cloudpickle.unregister_pickle_by_value(sys.modules[name])
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(cloudpickle.Pickler):
     def __init__(self, file: Any, buffers: list[pickle.PickleBuffer] | None, registered: set[str]):
         self._registered = registered
         keep = buffers.append if buffers is not None else lambda buffer: None

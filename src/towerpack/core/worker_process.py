@@ -35,15 +35,12 @@ Begin = Callable[[Callable[[], Any], Sequence[int]], None]
 
 # Read by the libraries when they are loaded, so they must be set before that.
 SINGLE_THREADED = {
-    name: "1"
-    for name in (
-        "OMP_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "VECLIB_MAXIMUM_THREADS",
-        "NUMEXPR_NUM_THREADS",
-        "OPENCV_FOR_THREADS_NUM",
-    )
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "VECLIB_MAXIMUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "OPENCV_FOR_THREADS_NUM": "1",
 }
 NO_DESCRIPTOR = -1
 PARENT_POLL_SECONDS = 0.5  # where there is no pidfd: well within the two seconds we promise
@@ -112,7 +109,7 @@ def calm_opencv() -> None:
 
 
 def shut_out_signals() -> None:
-    """A handler that does nothing rather than SIG_IGN, which programs started by us would inherit."""
+    """By a handler that does nothing: SIG_IGN would be inherited by programs that we start."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _nothing)
         signal.siginterrupt(number, False)

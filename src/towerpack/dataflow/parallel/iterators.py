@@ -1,4 +1,4 @@
-"""Iterators whose datapoints are made elsewhere: by index, by mapping an input, by copies of a flow.
+"""Iterators whose datapoints are made elsewhere: by index, from an input, by copies of a flow.
 
 Nothing is started before the first datapoint is asked for, so that `restore` costs nothing. When an
 error, the end or `close` has reached the consumer, nothing is left of the workers; to ask for more
@@ -16,7 +16,7 @@ from towerpack.core import logger
 from towerpack.dataflow.base import FlowIterator, State
 from towerpack.dataflow.iterators import checked_index
 from towerpack.dataflow.parallel.sources import Copies, Indices
-from towerpack.dataflow.parallel.tasks import MAX_CHUNK, Chunk, Executor, Task, TaskSource, Window
+from towerpack.dataflow.parallel.tasks import MAX_CHUNK, Chunk, Executor, TaskSource, Window
 
 
 class Run:
@@ -32,14 +32,11 @@ class Run:
         self.dropped = self.skipped = 0
 
     def note(self, chunk: Chunk) -> None:
-        self.dropped += len(chunk.dropped) - len(chunk.skipped)
+        self.dropped += len(chunk.dropped)
         if chunk.skipped:
             if not self.skipped:
-                logger.warning(
-                    "%s skips datapoints that raise an error; the first: %s",
-                    self.name,
-                    chunk.skipped[0],
-                )
+                first = chunk.skipped[0]
+                logger.warning("%s skips datapoints that raise; the first: %s", self.name, first)
             self.skipped += len(chunk.skipped)
 
 
@@ -186,23 +183,27 @@ class IndexedIterator(ParallelIterator, counted=False):
 
 
 class MappingIterator(ParallelIterator, counted=False):
-    """Over an input that is iterated here; its position is that before the chunk, and a count."""
+    """Over an input that is iterated here; its position is that before the chunk, and a count.
+
+    With a `batch_size`, so many of the input's datapoints make one.
+    """
 
     def __init__(
         self,
         run: Run,
         flow_iterator: FlowIterator,
         open_at: Callable[[FlowIterator, int], TaskSource],
+        batch_size: int = 1,
     ):
         super().__init__(run, {"input": flow_iterator.state(), "index": 0, "skip": 0})
-        self._input, self._open_at = flow_iterator, open_at
+        self._input, self._open_at, self._batch_size = flow_iterator, open_at, batch_size
         self._moved = False  # whether the input may have gone further than `_at`
 
     def _open(self, position: State) -> TaskSource:
         if self._moved or position["skip"]:
             self._input.restore(position["input"])
-            for _ in range(position["skip"]):
-                next(self._input)
+            for _ in range(position["skip"] * self._batch_size):
+                next(self._input, None)  # the last batch may have been smaller
         self._moved = True
         return self._open_at(self._input, position["index"] + position["skip"])
 
@@ -244,7 +245,8 @@ class CopiesIterator(ParallelIterator, counted=False):
         for _ in range(self._copies):
             found = self._window.next_chunk()
             if found is not None:
-                task, parts[task.lane] = found
+                task, chunk = found
+                parts[task.lane or 0] = chunk
         self._parts = parts
         return self._at, self._deal(None if self._limit is None else self._limit - count)
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from towerpack.core.payload import travels
 from towerpack.dataflow.base import DataFlow, FlowIterator, Pass
-from towerpack.dataflow.blame import blame, name_of, takes_rng
+from towerpack.dataflow.blame import blame, name_of
 from towerpack.dataflow.map import MapData
 from towerpack.dataflow.parallel.iterators import IndexedIterator, MappingIterator
 from towerpack.dataflow.parallel.old_names import old_names
 from towerpack.dataflow.parallel.sources import Indices, Inputs, ReadIndices
 from towerpack.dataflow.parallel.stage import (
     TIMEOUT_SECONDS,
-    ParallelStage,
+    ProcessStage,
     WorkerOptions,
     checked_count,
 )
@@ -49,7 +49,7 @@ class StrictMapData(MapData):
         pass
 
 
-class MultiProcessMapData(ParallelStage):
+class MultiProcessMapData(ProcessStage):
     """Applies `map_func` to every datapoint in `num_proc` worker processes.
 
     Every datapoint exactly once, in order, also when workers die: the same stream as `MapData` for
@@ -101,16 +101,17 @@ class MultiProcessMapData(ParallelStage):
     def label(self) -> str:
         return f"{type(self).__name__}({name_of(self.map_func)})"
 
+    @property
+    def drops(self) -> bool | None:  # type: ignore[override]
+        return self._map.drops
+
     def __len__(self) -> int:
-        if self._latest is not None and self._latest.dropped:
-            raise TypeError(
-                f"{self.label()} has no len(): its function has dropped datapoints by returning None"
-            )
+        self._check_len()
         return len(self._map)
 
     def iterator(self, pass_: Pass) -> FlowIterator:
         if not self.ds.random_access:
-            run = self._run(self.buffer_size, lambda: self._map_work(pass_), None)
+            run = self._run(self.buffer_size, self._processes(lambda: self._map_work(pass_)))
             return MappingIterator(
                 run,
                 self.ds.iterator(pass_),
@@ -129,8 +130,7 @@ class MultiProcessMapData(ParallelStage):
                 return self._map_work(pass_)
             return FlowWork(self._map, pass_.branch, self.options.on_error)
 
-        run = self._run(self.buffer_size, work, None)
-        return IndexedIterator(run, size, open_at)
+        return IndexedIterator(self._run(self.buffer_size, self._processes(work)), size, open_at)
 
     def _map_work(self, pass_: Pass) -> Work:
         return MapWork(self._map, pass_.branch, self.options.on_error)

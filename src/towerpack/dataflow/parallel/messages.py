@@ -26,7 +26,7 @@ class TaskMessage(NamedTuple):
     flags: int
     epoch: int
     start: int
-    count: int
+    length: int  # datapoints
     output: int  # slot
     input: int  # slot
     place: int  # of the input's description in its slot

@@ -25,7 +25,7 @@ import numpy as np
 
 from towerpack.core.codec import EXTENSION_DTYPES, dtype_from_name, dtype_name
 from towerpack.dataflow.parallel.ring import SlotWriter
-from towerpack.dataflow.parallel.structure import PLAIN, Form, builder, take_apart
+from towerpack.dataflow.parallel.structure import PLAIN, Form, builder, leaf_paths, take_apart
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -37,6 +37,8 @@ MAX_PLAN_KEY = 4096  # bytes: a longer layout does not come again
 
 class PackError(TypeError):
     """A datapoint holds something that cannot travel between processes."""
+
+    row = 0  # which of those that were to be packed
 
 
 class Place(NamedTuple):
@@ -62,16 +64,33 @@ def pack_rows(rows: list[Any], writer: SlotWriter) -> Place:
     """Writes datapoints into the slot; returns where their description is."""
     layout: list[Any] = []
     values: list[Any] = []
+    done = 0
     for form, table in _groups(rows):
         columns = []
         for i, column in enumerate(zip(*table, strict=True)):
-            kind, value = _pack_column(column, writer, i)
+            try:
+                kind, value = _pack_column(column, writer)
+            except PackError as error:
+                error.row += done
+                error.args = (f"component {leaf_paths(form)[i]} {error}",)
+                raise
             columns.append(kind)
             if value is not None:
                 values.append(value)
         layout += [len(table), form, columns]
+        done += len(table)
     first, second = _encode(layout), _encode(values)
     return Place(writer.put(first + second), len(first), len(second))
+
+
+def pack_longest(rows: list[Any], writer: SlotWriter) -> tuple[Place, int, PackError | None]:
+    """Packs the datapoints up to the first that cannot be: how many, and why not that one."""
+    failed: PackError | None = None
+    while True:
+        try:
+            return pack_rows(rows, writer), len(rows), failed
+        except PackError as error:
+            failed, rows = error, rows[: error.row]
 
 
 def _groups(rows: list[Any]) -> Iterable[tuple[Form, list[list[Any]]]]:
@@ -89,7 +108,7 @@ def _groups(rows: list[Any]) -> Iterable[tuple[Form, list[list[Any]]]]:
         yield form, table
 
 
-def _pack_column(column: tuple[Any, ...], writer: SlotWriter, number: int) -> tuple[list[Any], Any]:
+def _pack_column(column: tuple[Any, ...], writer: SlotWriter) -> tuple[list[Any], Any]:
     kinds = set(map(type, column))
     if len(kinds) == 1:
         (kind,) = kinds
@@ -114,7 +133,14 @@ def _pack_column(column: tuple[Any, ...], writer: SlotWriter, number: int) -> tu
             token = dtype_token(column[0].dtype)
             if len(dtypes) == 1 and token is not None:
                 return ["n", token, _pack_numbers(column, column[0].dtype, writer)], None
-    return ["m"], [_pack_cell(value, writer, number) for value in column]
+    cells = []
+    for row, value in enumerate(column):
+        try:
+            cells.append(_pack_cell(value, writer))
+        except PackError as error:
+            error.row = row
+            raise
+    return ["m"], cells
 
 
 def _pack_numbers(column: tuple[Any, ...], dtype: Any, writer: SlotWriter) -> int:
@@ -157,7 +183,7 @@ def _copied(column: tuple[Any, ...], token: Any, writer: SlotWriter) -> list[Any
     return ["a", token, shape, place]
 
 
-def _pack_cell(value: Any, writer: SlotWriter, number: int) -> list[Any]:
+def _pack_cell(value: Any, writer: SlotWriter) -> list[Any]:
     kind = type(value)
     if issubclass(kind, np.memmap):
         value, kind = np.asarray(value), np.ndarray
@@ -178,7 +204,7 @@ def _pack_cell(value: Any, writer: SlotWriter, number: int) -> list[Any]:
             return [1, token, value.tobytes()]
     elif _carried(value) or (kind is list and all(map(_carried, value))):
         return [2, value]
-    return [3, *_pickled(value, writer, number)]
+    return [3, *_pickled(value, writer)]
 
 
 def _carried(value: Any) -> bool:
@@ -200,14 +226,14 @@ def is_utf8(text: str) -> bool:
     return True
 
 
-def _pickled(value: Any, writer: SlotWriter, number: int) -> tuple[int, int]:
+def _pickled(value: Any, writer: SlotWriter) -> tuple[int, int]:
     try:
         data = cloudpickle.dumps(value, protocol=5)
     except Exception as error:
         raise PackError(
-            f"leaf {number} of a datapoint is a {type(value).__qualname__}, which cannot be sent to "
-            f"another process ({error}); expected an array, a number, str, bytes, or something that "
-            "can be pickled: convert it in the function that makes it"
+            f"is a {type(value).__qualname__}, which cannot be sent to another process ({error}); "
+            "expected an array, a number, str, bytes, or something that can be pickled: convert it "
+            "in the function that makes it"
         ) from error
     return writer.put(data), len(data)
 

@@ -27,9 +27,9 @@ class Report(msgspec.Struct, array_like=True, omit_defaults=True):
     """What a worker tells the parent about one task."""
 
     rows: int = 0  # made, dropped ones included
-    dropped: list[int] = []  # noqa: RUF012 (msgspec copies it); offsets of those
+    dropped: list[int] = []  # offsets of those; msgspec copies the default
     error: FrozenError | None = None
-    skipped: list[str] = []  # noqa: RUF012
+    skipped: list[str] = []
     before: str | None = None  # JSON: the position of a stream
     ended: bool = False
     statistics: list[list[int]] | None = None
@@ -45,6 +45,15 @@ class Report(msgspec.Struct, array_like=True, omit_defaults=True):
             before=None if result.before is None else json.dumps(result.before),
             ended=result.ended,
         )
+
+    def cut(self, kept: int) -> None:
+        """Only the first `kept` of the datapoints that were not dropped could be sent."""
+        dropped = set(self.dropped)
+        made = 0
+        while kept or made in dropped:
+            kept -= made not in dropped
+            made += 1
+        self.rows, self.dropped, self.ended = made, [i for i in self.dropped if i < made], False
 
 
 encode_report = msgspec.msgpack.Encoder().encode
@@ -65,7 +74,7 @@ class WorkerError(RuntimeError):
 def freeze_error(error: BaseException) -> FrozenError:
     summary = traceback.TracebackException.from_exception(error)
     # The notes travel with the exception, and our own frames tell a user nothing.
-    summary.__notes__ = None  # type: ignore[attr-defined]
+    summary.__notes__ = None
     summary.stack = traceback.StackSummary.from_list(
         [frame for frame in summary.stack if not frame.filename.startswith(_HERE)] or summary.stack
     )

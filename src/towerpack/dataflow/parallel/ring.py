@@ -90,7 +90,7 @@ class SlotWriter:
     def put(self, data: bytes | memoryview) -> int:
         """Copies bytes into the slot; returns their place."""
         place = self.reserve(len(data))
-        memoryview(self._roots[-1])[place : place + len(data)] = data
+        self._roots[-1].data[place : place + len(data)] = data
         return place
 
     def put_behind(self, data: bytes) -> None:
@@ -99,7 +99,7 @@ class SlotWriter:
         self.position += len(data)
         if self.position > len(self._roots[-1]):
             self._roots.append(self._slots.root(self._slot, self.position))
-        memoryview(self._roots[-1])[place : place + len(data)] = data
+        self._roots[-1].data[place : place + len(data)] = data
 
     def place_of(self, array: np.ndarray) -> int | None:
         """Where in the slot an array already is; None if it is elsewhere or not in C order."""
@@ -112,7 +112,7 @@ class SlotWriter:
         return None
 
     def watch(self) -> list[weakref.ref[np.ndarray]]:
-        """Lets go of the slot; one of the references still answers while somebody holds an array."""
+        """Lets go of the slot; a reference that still answers means that somebody has an array."""
         watching = [weakref.ref(root) for root in self._roots]
         self._roots.clear()
         return watching
@@ -132,7 +132,7 @@ class Pin(weakref.ref):
 
 
 class Pins:
-    """Which slots the consumer still sees. Roots may die in any thread, also inside a collection."""
+    """Which slots the consumer still sees. Roots may die in any thread, and in a collection."""
 
     def __init__(self) -> None:
         self._held: dict[int, Pin] = {}

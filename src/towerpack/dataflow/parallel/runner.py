@@ -11,20 +11,21 @@ from towerpack.dataflow.parallel.old_names import old_names
 from towerpack.dataflow.parallel.sources import Indices
 from towerpack.dataflow.parallel.stage import (
     TIMEOUT_SECONDS,
-    ParallelStage,
+    ProcessStage,
     WorkerOptions,
     checked_count,
+    known_length,
 )
-from towerpack.dataflow.parallel.work import FlowWork, StreamWork
+from towerpack.dataflow.parallel.work import SKIP, FlowWork, StreamWork
 
 
-class MultiProcessRunner(ParallelStage):
+class MultiProcessRunner(ProcessStage):
     """Runs a flow in `num_proc` worker processes.
 
     Over a flow with random access the workers share its indices: every datapoint exactly once, in
     order, the same stream as without workers, for any `num_proc`. Put whole batches inside
-    (`MultiProcessRunner(BatchData(...), 10, 2)`): then a worker assembles each in shared memory, and
-    the consumer gets it without a copy.
+    (`MultiProcessRunner(BatchData(...), 10, 2)`): then a worker assembles each in shared memory,
+    and the consumer gets it without a copy.
 
     Over any other flow each worker runs a copy of its own, with random numbers of its own, and
     their datapoints come in turn. With `num_proc=1` that is the flow itself, in order; with more it
@@ -38,15 +39,15 @@ class MultiProcessRunner(ParallelStage):
         num_prefetch: datapoints made ahead of the consumer. At least one for each worker is, and
             small ones are made and sent many at a time.
         num_proc: how many workers; 0 runs the same in this process, for a debugger.
-        start_method: 'forkserver' (default), 'spawn', or 'fork' (only without TensorFlow or threads).
-        timeout: seconds after which a worker that has not finished a datapoint or batch is killed and
-            replaced; None for no limit.
-        on_error: 'raise' an error of the flow here, with its own type and the worker's traceback, or
-            'skip' that datapoint and count it.
+        start_method: 'forkserver' (default), 'spawn', or 'fork' (not with TensorFlow or threads).
+        timeout: seconds after which a worker that has not finished a datapoint or batch is killed
+            and replaced; None for no limit.
+        on_error: 'raise' an error of the flow here, with its own type and the worker's traceback,
+            or 'skip' that datapoint and count it.
 
     A worker that dies is replaced, and the stream stays the same; after three deaths in a minute
-    `WorkerDied` says how and at which datapoint. Nothing is left behind after the last datapoint, an
-    error, `close()` or the end of this process, however it comes.
+    `WorkerDied` says how and at which datapoint. Nothing is left behind after the last datapoint,
+    an error, `close()` or the end of this process, however it comes.
 
     >>> from towerpack.dataflow import DataFromList
     >>> list(MultiProcessRunner(DataFromList([[1], [2], [3]], shuffle=False), 2, 2))
@@ -73,22 +74,24 @@ class MultiProcessRunner(ParallelStage):
     def inputs(self) -> Sequence[DataFlow]:
         return (self.ds,)
 
+    @property
+    def drops(self) -> bool | None:  # type: ignore[override]
+        return None if self.options.on_error == SKIP else self.ds.drops
+
     def __len__(self) -> int:
-        if self._latest is not None and self._latest.dropped:
-            raise TypeError(f"{self.label()} has no len(): datapoints were dropped in its workers")
+        self._check_len()
         return len(self.ds)
 
     def iterator(self, pass_: Pass) -> FlowIterator:
         ds, on_error = self.ds, self.options.on_error
         if ds.random_access:
-            run = self._run(self.num_prefetch, lambda: FlowWork(ds, pass_.branch, on_error), ds)
-            size = ds.span()
+            start = self._processes(lambda: FlowWork(ds, pass_.branch, on_error))
+            run, size = self._run(self.num_prefetch, start), ds.span()
             return IndexedIterator(run, size, lambda at: Indices(pass_.epoch, at, size))
         copies = max(1, self.num_proc)
-        run = self._run(
-            self.num_prefetch, lambda: StreamWork(ds, pass_.branch, on_error, copies), ds
-        )
-        return CopiesIterator(run, pass_.epoch, copies, _length(ds) if copies > 1 else None)
+        start = self._processes(lambda: StreamWork(ds, pass_.branch, on_error, copies))
+        run = self._run(self.num_prefetch, start)
+        return CopiesIterator(run, pass_.epoch, copies, known_length(ds) if copies > 1 else None)
 
     def reset_state(self) -> None:
         self.ds.reset_state()
@@ -121,10 +124,3 @@ class MultiProcessRunnerZMQ(MultiProcessRunner):
 # Their former names.
 PrefetchData = MultiProcessPrefetchData = MultiProcessRunner
 PrefetchDataZMQ = MultiProcessRunnerZMQ
-
-
-def _length(ds: DataFlow) -> int | None:
-    try:
-        return len(ds)
-    except (TypeError, NotImplementedError):
-        return None

@@ -76,9 +76,8 @@ class Inputs:
             self._index += len(inputs)
             return Task(request, position=position)
         if self._failed is not None:
-            error, self._failed = self._failed, None
             failed = Task(Request(self._epoch, self._index, 0), position=position, done=True)
-            failed.chunk = Chunk([], error=error)
+            failed.chunk, self._failed = Chunk([], error=self._failed), None
             return failed
         return None
 
@@ -99,13 +98,16 @@ class BatchedInputs(Inputs):
         task = super().more(self._batch_size)
         if task is None or task.done:
             return task
-        if task.request.count < self._batch_size and self._failed is None and not self._remainder:
-            return None
-        if task.request.count < self._batch_size and self._failed is not None:
-            # The error belongs into the middle of this batch.
-            return super().more(1)
-        self._index += 1 - task.request.count  # counts batches
-        task.request.start, task.request.count = task.position["index"], 1
+        if task.request.count < self._batch_size:
+            if self._failed is not None:  # in the middle of this batch, which comes to nothing
+                failed = super().more(1)
+                if failed is not None:
+                    failed.position = task.position
+                return failed
+            if not self._remainder:
+                return None
+        self._index = task.request.start + 1  # it counts batches
+        task.request.count = 1
         return task
 
 

@@ -13,7 +13,7 @@ from towerpack.dataflow.parallel.iterators import Run
 from towerpack.dataflow.parallel.pool import ProcessExecutor
 from towerpack.dataflow.parallel.tasks import Executor
 from towerpack.dataflow.parallel.work import RAISE, SKIP, Work
-from towerpack.dataflow.statistics import ParallelStatistics, merge
+from towerpack.dataflow.statistics import ParallelStatistics, merge, walk
 
 TIMEOUT_SECONDS = 300.0  # longer than any honest datapoint or batch takes
 
@@ -30,13 +30,17 @@ class WorkerOptions:
     def checked(
         cls, start_method: str | None, timeout: float | None, on_error: str
     ) -> WorkerOptions:
-        if on_error not in (RAISE, SKIP):
-            raise ValueError(f"expected on_error='raise' or 'skip', received {on_error!r}")
         if timeout is not None and timeout <= 0:
             raise ValueError(
                 f"expected a timeout in seconds, or None for no limit, received {timeout}"
             )
-        return cls(check_start_method(start_method), timeout, on_error)
+        return cls(check_start_method(start_method), timeout, checked_on_error(on_error))
+
+
+def checked_on_error(on_error: str) -> str:
+    if on_error not in (RAISE, SKIP):
+        raise ValueError(f"expected on_error='raise' or 'skip', received {on_error!r}")
+    return on_error
 
 
 def checked_count(name: str, value: Any, least: int) -> int:
@@ -45,27 +49,27 @@ def checked_count(name: str, value: Any, least: int) -> int:
     return value
 
 
+def known_length(ds: DataFlow) -> int | None:
+    """`len(ds)`, or None where it has none."""
+    try:
+        return len(ds)
+    except (TypeError, NotImplementedError):
+        return None
+
+
 class ParallelStage(DataFlow):
     """Base class of stages whose datapoints are made by workers."""
 
-    num_proc: int
-    options: WorkerOptions
     _latest: Run | None = None
 
-    def _run(self, prefetch: int, work: Callable[[], Work], counted: DataFlow | None) -> Run:
-        """How to run some work; the statistics of `counted` are those of the workers' copies."""
-        name, workers, options = self.label(), self.num_proc, self.options
-
-        def start() -> Executor:
-            if workers == 0:
-                return InlineExecutor(work())
-            merged = (lambda new, old: merge(counted, new, old)) if counted is not None else None
-            return ProcessExecutor(
-                work(), workers, name, options.start_method, options.timeout, merged
-            )
-
-        self._latest = Run(name, prefetch, start)
+    def _run(self, prefetch: int, start: Callable[[], Executor]) -> Run:
+        self._latest = Run(self.label(), prefetch, start)
         return self._latest
+
+    def _check_len(self) -> None:
+        """Raises TypeError once it is known that not every datapoint comes out."""
+        if self._latest is not None and (self._latest.dropped or self._latest.skipped):
+            raise TypeError(f"{self.label()} has no len(): some of its datapoints were dropped")
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_latest"}
@@ -77,3 +81,31 @@ class ParallelStage(DataFlow):
             return ParallelStatistics()
         fill = run.window.fill / run.window.looks if run.window.looks else 0.0
         return ParallelStatistics(run.executor.statistics(), fill, run.prefetch)
+
+
+class ProcessStage(ParallelStage):
+    """Base class of those whose workers are processes."""
+
+    num_proc: int
+    options: WorkerOptions
+
+    def _processes(self, work: Callable[[], Work]) -> Callable[[], Executor]:
+        """Starts the workers, or what does their work in this process for `num_proc=0`."""
+        name, workers, options = self.label(), self.num_proc, self.options
+        stages = self.inputs()[0]
+
+        def start() -> Executor:
+            job = work()
+            if workers == 0:
+                return InlineExecutor(job)
+            same = len(walk(job.statistics_of())) == len(walk(stages))
+            return ProcessExecutor(
+                job,
+                workers,
+                name,
+                options.start_method,
+                options.timeout,
+                (lambda new, old: merge(stages, new, old)) if same else None,
+            )
+
+        return start

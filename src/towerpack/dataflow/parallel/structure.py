@@ -1,8 +1,8 @@
-"""The structure of a datapoint as plain data, to take it apart and to build many of one kind quickly.
+"""The structure of a datapoint as plain data: to take one apart, and to build many of one form.
 
-A *form* is what msgpack can carry: LEAF, or `["l", form...]` for a list, `["t", form...]` for a tuple,
-`["d", key, form, ...]` for a dict. Anything else, also a list of nothing but numbers and strings,
-is a leaf.
+A *form* is what msgpack can carry: LEAF, or `["l", form...]` for a list, `["t", form...]` for a
+tuple, `["d", key, form, ...]` for a dict. Anything else, also a list of nothing but numbers and
+strings, is a leaf.
 """
 
 from __future__ import annotations
@@ -53,7 +53,19 @@ def count_leaves(form: Form) -> int:
     return sum(map(count_leaves, children))
 
 
-Builder = Callable[[Sequence[list[Any]], int], list[Any]]
+def leaf_paths(form: Form, path: str = "") -> list[str]:
+    """How Python would index each leaf."""
+    if form == LEAF:
+        return [path or "(the datapoint itself)"]
+    if form[0] == "d":
+        items = list(zip(form[1::2], form[2::2], strict=True))
+    else:
+        items = list(enumerate(form[1:]))
+    return [found for key, child in items for found in leaf_paths(child, f"{path}[{key!r}]")]
+
+
+Columns = Sequence[list[Any]]
+Builder = Callable[[Columns, int], list[Any]]
 
 
 def builder(form: Form) -> Builder:
@@ -65,12 +77,7 @@ def builder(form: Form) -> Builder:
         empty = {"l": list, "t": tuple, "d": dict}[form[0]]
         return lambda columns, count: [empty() for _ in range(count)]
     keys = form[1::2]
-    if all(child == LEAF for child in children):
-        below: Callable[[Sequence[list[Any]], int], Sequence[list[Any]]] = lambda columns, count: (
-            columns
-        )
-    else:
-        below = _nested(children)
+    below = _nested(children)
     if form[0] == "l":
         return lambda columns, count: list(map(list, zip(*below(columns, count), strict=True)))
     if form[0] == "t":
@@ -80,7 +87,10 @@ def builder(form: Form) -> Builder:
     ]
 
 
-def _nested(children: Sequence[Form]) -> Callable[[Sequence[list[Any]], int], Sequence[list[Any]]]:
+def _nested(children: Sequence[Form]) -> Callable[[Columns, int], Columns]:
+    """A function that makes the columns of the children from those of their leaves."""
+    if all(child == LEAF for child in children):
+        return lambda columns, count: columns
     parts = []
     start = 0
     for child in children:

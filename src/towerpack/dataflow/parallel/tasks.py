@@ -1,4 +1,4 @@
-"""Tasks in order: made ahead of the consumer, done by whoever is free, delivered as they were made."""
+"""Tasks in order: made ahead of the consumer, done by whoever is free, delivered in their order."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ class Task:
     position: State | None = None  # where the iterator stands when its first datapoint is next
     done: bool = False
     chunk: Chunk | None = None  # of a task that needed no worker
+    tail: BaseException | None = None  # an error that comes after its datapoints
     deaths: int = 0  # workers that died of it
     reply: Any = None  # the executor's own
 

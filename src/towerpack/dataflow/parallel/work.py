@@ -7,6 +7,7 @@ harmless.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from collections.abc import Callable
@@ -85,10 +86,9 @@ class ByIndex:
 
     def run(self, request: Request, allocate: Allocate) -> Result:
         if request.count > 1:
-            try:
+            # An error comes again below, where it is known which datapoint it belongs to.
+            with contextlib.suppress(Exception):
                 return Result(self.many(request, self.pass_of(request, allocate)))
-            except Exception:  # noqa: BLE001 (it comes again, below, where its place is known)
-                pass
         return self.run_carefully(request, allocate, lambda index: None)
 
     def run_carefully(
@@ -202,8 +202,8 @@ class StreamWork:
         )
         if len(again.rows) < position["skip"]:
             raise again.error or ValueError(
-                f"cannot go {position['skip']} datapoints on: the flow ended after {len(again.rows)}; "
-                "was the state taken from another data set?"
+                f"cannot go {position['skip']} datapoints on: the flow ended after "
+                f"{len(again.rows)}; was the state taken from another data set?"
             )
 
     def _open(self, epoch: int) -> FlowIterator:

@@ -25,7 +25,7 @@ from towerpack.dataflow.parallel.messages import (
     pack_reply,
     unpack_task,
 )
-from towerpack.dataflow.parallel.packing import Place, RowReader, pack_rows
+from towerpack.dataflow.parallel.packing import Place, RowReader, pack_longest
 from towerpack.dataflow.parallel.report import Report, encode_report, freeze_error
 from towerpack.dataflow.parallel.ring import MIN_MAPPING, SharedSlots, SlotWriter
 from towerpack.dataflow.parallel.work import Request, Result, StreamWork, Work
@@ -112,21 +112,18 @@ class _Worker:
             return FAILED_TO_START, *self.finish(writer, [], report)
         try:
             result = self.perform(self.work, task, writer)
-            report = Report.of(result)
-            rows = [row for row in result.rows if row is not None]
-            del result
-            if _clock() - self.told > SNAPSHOT_SECONDS * 1e9:
-                self.told = _clock()
-                report.statistics = snapshot(self.work.statistics_of())
-                report.memory = private_memory(os.getpid())
-            place, length, used = self.finish(writer, rows, report)
         except Exception as error:  # noqa: BLE001 (the consumer gets it)
-            # Of the transport, not of the work: a leaf that cannot travel, say.
-            writer = SlotWriter(self.slots, task.output, self.expected)
-            report = Report(rows=0, error=freeze_error(error))
-            return 0, *self.finish(writer, [], report)
+            return 0, *self.finish(writer, [], Report(error=freeze_error(error)))
+        report = Report.of(result)
+        if _clock() - self.told > SNAPSHOT_SECONDS * 1e9:
+            self.told = _clock()
+            report.statistics = snapshot(self.work.statistics_of())
+            report.memory = private_memory(os.getpid())
+        rows = [row for row in result.rows if row is not None]
+        del result
+        finished = self.finish(writer, rows, report, task.start)
         del rows
-        return self.still_held(writer), place, length, used
+        return self.still_held(writer), *finished
 
     def perform(self, work: Work, task: TaskMessage, writer: SlotWriter) -> Result:
         inputs = None
@@ -136,7 +133,7 @@ class _Worker:
             inputs = self.reader.read(root, Place(task.place, task.layout, task.values), copy=True)
         if task.flags & RESTORE and inputs and isinstance(work, StreamWork):
             work.restore(task.epoch, inputs[0])
-        request = Request(task.epoch, task.start, task.count, inputs)
+        request = Request(task.epoch, task.start, task.length, inputs)
         allocate = writer.allocate if self.in_place else np.empty
         if task.flags & CAREFULLY:
             return work.run_carefully(request, allocate, self.begin)
@@ -145,8 +142,14 @@ class _Worker:
     def begin(self, index: int) -> None:
         self.board[0] = index
 
-    def finish(self, writer: SlotWriter, rows: list[Any], report: Report) -> tuple[Place, int, int]:
-        place = pack_rows(rows, writer)
+    def finish(
+        self, writer: SlotWriter, rows: list[Any], report: Report, start: int = 0
+    ) -> tuple[Place, int, int]:
+        place, packed, error = pack_longest(rows, writer)
+        if error is not None:
+            report.cut(packed)
+            error.add_note(f"datapoint {start + report.rows}")
+            report.error = freeze_error(error)
         encoded = encode_report(report)
         # Right behind the rows' description, so that the reply need not say where.
         writer.put_behind(encoded)
