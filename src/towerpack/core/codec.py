@@ -37,7 +37,7 @@ EXTENSION_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4")
 
 _PREFIX = struct.Struct("<4sIIQ")
 _LENGTHS = struct.Struct("<IQ")
-_CHECKED_FROM = 8  # the checksum covers all that comes behind it
+_CHECKSUM = slice(4, 8)  # covers all that comes behind it
 _PADDING = [bytes(size) for size in range(ALIGNMENT)]
 _NATIVE_KINDS = "biufcSUVmM"
 # What `dtype.str` gives for these kinds. numpy would understand far more, and evaluate some of it.
@@ -118,7 +118,7 @@ def decode(data: Any) -> Any:
                 f"the record says {start + payload_length} bytes, received {size}: truncated?"
             )
         # Through numpy, since google_crc32c does not take a memoryview.
-        found = google_crc32c.value(np.frombuffer(view, np.uint8, offset=_CHECKED_FROM))
+        found = google_crc32c.value(np.frombuffer(view, np.uint8, offset=_CHECKSUM.stop))
         if found != checksum:
             raise ChecksumError(f"checksum {found:08x} instead of {checksum:08x}: damaged data")
         reader = _Reader(view, start)
@@ -130,6 +130,11 @@ def decode(data: Any) -> Any:
         raise
     except (ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:
         raise DecodeError(f"malformed record: {error}") from error
+
+
+def checksum_of(record: Any) -> int:
+    """The checksum that a record carries, unchecked: it tells two records apart."""
+    return int.from_bytes(record[_CHECKSUM], "little")
 
 
 def dtype_name(dtype: np.dtype) -> str | None:

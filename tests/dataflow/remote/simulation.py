@@ -1,0 +1,194 @@
+"""Outboxes and inboxes over a simulated network: every fault, thousands of orders, no waiting.
+
+A connection keeps the order of its messages, as TCP does; when it is cut, what is under way is
+lost. The connecting end learns of it by an event, at some later time; the binding end when it next
+sends, and sees a new address when the peer is back. Single messages are lost as by a flipped bit.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+from towerpack.core import codec
+from towerpack.dataflow.remote.inbox import Inbox
+from towerpack.dataflow.remote.link_options import LinkCounts, LinkOptions, Peer
+from towerpack.dataflow.remote.messages import pack, unpack
+from towerpack.dataflow.remote.outbox import Outbox
+
+CAPACITY = 6
+# Far longer than all the faults together: beyond it, a receiver counts as dead.
+OPTIONS = LinkOptions(heartbeat=1.0, peer_timeout=200.0)
+
+
+@dataclass
+class Wire:
+    """A connection from a connecting engine to a binding one, cut and made anew."""
+
+    client: object
+    server: object
+    up: bool = False
+    route: bytes = b""
+    to_client: deque = field(default_factory=deque)
+    to_server: deque = field(default_factory=deque)
+    events: deque = field(default_factory=deque)  # what the connecting end is yet to learn
+
+    def connect(self, number: int) -> None:
+        self.up, self.route = True, b"%d" % number
+        self.events.append("connected")
+
+    def cut(self) -> None:
+        self.up = False
+        self.to_client.clear()
+        self.to_server.clear()
+        self.events.append("disconnected")
+
+
+class World:
+    """Some senders and receivers, wired; `binding` says which side has the fixed addresses."""
+
+    def __init__(self, seed: int, senders: int, receivers: int, binding: str):
+        self.rng = random.Random(seed)
+        self.now = 0.0
+        self.connections = 0
+        self.outboxes = [Outbox(CAPACITY, OPTIONS, LinkCounts()) for _ in range(senders)]
+        self.inboxes = [self.new_inbox() for _ in range(receivers)]
+        self.delivered: dict[str, list[int]] = {box.stream: [] for box in self.outboxes}
+        self.saved: dict[int, dict] = {}
+        self.binding = binding
+        self.wires: list[Wire] = []
+        for outbox in self.outboxes:
+            for inbox in self.inboxes:
+                self.wires.append(self.wire(outbox, inbox))
+
+    def new_inbox(self) -> Inbox:
+        return Inbox(CAPACITY, OPTIONS, LinkCounts())
+
+    def wire(self, outbox: Outbox, inbox: Inbox) -> Wire:
+        wire = Wire(outbox, inbox) if self.binding == "receiver" else Wire(inbox, outbox)
+        self.reconnect(wire)
+        return wire
+
+    def reconnect(self, wire: Wire) -> None:
+        self.connections += 1
+        wire.connect(self.connections)
+
+    # What an engine sends goes on a wire, or fails.
+
+    def flush(self, engine) -> None:
+        engine.tick(self.now)
+        for peer, message, payload in engine.outgoing():
+            for wire in self.wires:
+                if wire.client is engine and wire.up and peer == Peer(0):
+                    wire.to_server.append((pack(message), payload))
+                    break
+                if wire.server is engine and wire.up and peer == Peer(0, wire.route):
+                    wire.to_client.append((pack(message), payload))
+                    break
+            else:
+                if peer.route:
+                    engine.lost(peer, self.now)
+
+    def deliver(self, wire: Wire) -> None:
+        """One event or message reaches its end."""
+        if wire.events and self.rng.random() < 0.5:
+            event = wire.events.popleft()
+            if event == "connected":
+                wire.client.connected(0)
+            else:
+                wire.client.disconnected(0, self.now)
+            self.flush(wire.client)
+        queue, engine, peer = self.rng.choice(
+            [
+                (wire.to_client, wire.client, Peer(0)),
+                (wire.to_server, wire.server, Peer(0, wire.route)),
+            ]
+        )
+        if queue:
+            frame, payload = queue.popleft()
+            engine.receive(peer, unpack(frame), payload, self.now)
+            self.flush(engine)
+
+    # The users at both ends.
+
+    def produce(self, outbox: Outbox, total: int) -> None:
+        if outbox.has_room and outbox.added < total:
+            record = codec.encode([outbox.added])
+            outbox.add(record, int.from_bytes(record[4:8], "little"))
+            if outbox.added == total:
+                outbox.end()
+            self.flush(outbox)
+
+    def consume(self, number: int) -> None:
+        inbox = self.inboxes[number]
+        entry = inbox.pop()
+        if entry:
+            assert entry.error is None
+            assert entry.datapoint == [entry.index]
+            self.delivered[entry.stream.name].append(entry.index)
+            self.saved[number] = inbox.state()
+        self.flush(inbox)
+
+    # Faults.
+
+    def cut_and_restore(self, wire: Wire) -> None:
+        if wire.up:
+            wire.cut()
+        elif self.rng.random() < 0.3:
+            self.reconnect(wire)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        for engine in [*self.outboxes, *self.inboxes]:
+            self.flush(engine)
+
+    def lose_one(self, wire: Wire) -> None:
+        queue = self.rng.choice([wire.to_client, wire.to_server])
+        if queue:
+            del queue[self.rng.randrange(len(queue))]
+
+    def kill_receiver(self, number: int, restore: bool) -> None:
+        """A receiver dies and comes back, with the state it had saved or without."""
+        old = self.inboxes[number]
+        new = self.inboxes[number] = self.new_inbox()
+        if restore and number in self.saved:
+            new.restore(self.saved[number])
+        for wire in [w for w in self.wires if old in (w.client, w.server)]:
+            outbox = wire.client if wire.server is old else wire.server
+            if wire.up:
+                wire.cut()
+            if self.binding == "receiver":
+                wire.server = new  # the sender's socket, and what it has yet to learn, stay
+            else:
+                self.wires.remove(wire)
+                self.wires.append(self.wire(outbox, new))
+
+    def close_receiver(self, number: int) -> None:
+        """A receiver closes properly, and another takes its place."""
+        self.inboxes[number].close()
+        self.flush(self.inboxes[number])
+        for wire in self.wires:
+            while wire.up and self.inboxes[number] in (wire.client, wire.server):
+                before = len(wire.to_server) + len(wire.to_client)
+                self.deliver(wire)
+                if before == 0:
+                    break
+        self.kill_receiver(number, restore=False)
+
+    def settle(self, seconds: float) -> None:
+        """Time without faults."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now += 0.5
+            for wire in self.wires:
+                if not wire.up:
+                    self.reconnect(wire)
+            for engine in [*self.outboxes, *self.inboxes]:
+                self.flush(engine)
+            for wire in self.wires:
+                while wire.to_client or wire.to_server or wire.events:
+                    self.deliver(wire)
+            for number in range(len(self.inboxes)):
+                for _ in range(CAPACITY):
+                    self.consume(number)
