@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from towerpack._tensorflow import tf, v1
+from towerpack.tower.keras_names import fresh_layer_names
 from towerpack.tower.store import VariableStore
 
 _current = threading.local()
@@ -66,7 +67,8 @@ class TowerContext:
                 f"a tower is being built already ({_current.context!r}); tower contexts do not nest"
             )
         with self._stack as stack:
-            stack.enter_context(self.store.scope())
+            stack.enter_context(fresh_layer_names())
+            stack.enter_context(self.store.scope(f"{self.name}/" if self.name else ""))
             if self.vs_name:
                 stack.enter_context(v1.variable_scope(self.vs_name))
             if self.name:
@@ -83,7 +85,7 @@ class TowerContext:
         traceback: TracebackType | None,
     ) -> None:
         _current.context = None
-        self._stack.close()
+        self._stack.__exit__(kind, error, traceback)
 
     def __repr__(self) -> str:
         return f"TowerContext(name={self.name!r}, is_training={self.is_training})"

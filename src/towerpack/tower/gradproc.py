@@ -85,7 +85,8 @@ class ScaleGradient(GradientProcessor):
     """
 
     def __init__(self, multipliers: tuple[str, float] | Sequence[tuple[str, float]]):
-        pairs = [multipliers] if isinstance(multipliers[0], str) else multipliers
+        single = isinstance(multipliers, tuple) and isinstance(multipliers[0], str)
+        pairs: Any = [multipliers] if single else multipliers
         self.multipliers = [(re.compile(regex), float(factor)) for regex, factor in pairs]
 
     def _process(self, grads_and_vars: list[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:

@@ -12,12 +12,25 @@ from __future__ import annotations
 import contextlib
 import difflib
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
+from towerpack.tower.lifting import lift
 
 _open = threading.local()
+
+
+@dataclass
+class _Visit:
+    """One opening of the store: what was asked for since, to tell sharing from accident."""
+
+    prefix: str = ""  # of the tower's name scope, which is no part of variable names
+    names: set[str] = field(default_factory=set)
+    counts: Counter[str] = field(default_factory=Counter)  # of plain variables, by name
+    functions: set[Any] = field(default_factory=set)
 
 
 class VariableStore:
@@ -31,7 +44,8 @@ class VariableStore:
         self.variables: dict[str, Any] = {}
         self.frozen_reason: str | None = None
         self._local: set[str] = set()
-        self._requested: list[set[str]] = []
+        self._visits: list[_Visit] = []
+        self._first_counts: dict[str, int] | None = None
         self._making = False
 
     def __getitem__(self, name: str) -> Any:
@@ -52,9 +66,12 @@ class VariableStore:
         return {name: var for name, var in self.variables.items() if name not in self._local}
 
     @contextlib.contextmanager
-    def scope(self) -> Iterator[None]:
-        """While open, every variable created or asked for in this thread comes from this store."""
-        self._requested.append(set())
+    def scope(self, prefix: str = "") -> Iterator[None]:
+        """While open, every variable created or asked for in this thread comes from this store.
+
+        `prefix` is the name scope of a tower, which does not belong to the names of variables.
+        """
+        self._visits.append(_Visit(prefix))
         stores: list[VariableStore] = _open.__dict__.setdefault("stores", [])
         stores.append(self)
         try:
@@ -63,9 +80,35 @@ class VariableStore:
                 v1.variable_scope("", use_resource=True, custom_getter=self._getter),
             ):
                 yield
+                self._check_counts(self._visits[-1].counts)
         finally:
             stores.pop()
-            self._requested.pop()
+            self._visits.pop()
+
+    def first_visit(self, key: Any) -> bool:
+        """Whether `key` (a function under a scope) comes for the first time in this tower."""
+        seen = self._visits[-1].functions
+        new = key not in seen
+        seen.add(key)
+        return new
+
+    def _check_counts(self, counts: Counter[str]) -> None:
+        """Refuses names that several plain variables share, when not all are asked for again.
+
+        Such names are told apart by their order. A layer made outside of the tower function makes
+        its variables in the first call only; one made inside, under the same name, would then find
+        the other's.
+        """
+        if self._first_counts is None:
+            self._first_counts = dict(counts)
+            return
+        for name, first in self._first_counts.items():
+            if first > 1 and counts[name] not in (0, first):
+                raise ValueError(
+                    f"{first} variables named {name!r} were made when the tower was built first, "
+                    f"but {counts[name]} now; give each a name of its own, also the layers made "
+                    "outside of the tower function"
+                )
 
     @staticmethod
     def current() -> VariableStore:
@@ -87,14 +130,8 @@ class VariableStore:
         """The variable of this name, made now if it is not there."""
         if name in self.variables:
             return self.variables[name]
-        if trainable and self.frozen_reason:
-            near = difflib.get_close_matches(name, self.variables, n=3)
-            raise ValueError(
-                f"the trainable variable {name!r} appeared only now, but {self.frozen_reason}. A "
-                "tower function must make the same variables on every call: does a name in it "
-                "depend on a counter or on the input? Known and similar: "
-                f"{near or list(self.variables)[:5]}"
-            )
+        if trainable:
+            self._check_not_late(name)
         # init_scope leaves the trace: without it the variable would belong to one graph only.
         with self.aside(), tf.init_scope():
             variable = tf.Variable(initial_value, trainable=trainable, name=name, **options)
@@ -102,6 +139,16 @@ class VariableStore:
         if local:
             self._local.add(name)
         return variable
+
+    def _check_not_late(self, name: str) -> None:
+        if self.frozen_reason:
+            near = difflib.get_close_matches(name, self.variables, n=3)
+            raise ValueError(
+                f"the trainable variable {name!r} appeared only now, but {self.frozen_reason}. A "
+                "tower function must make the same variables on every call: does a name in it "
+                "depend on a counter or on the input? Known and similar: "
+                f"{near or list(self.variables)[:5]}"
+            )
 
     def adopt(self, name: str, variable: Any) -> None:
         """Takes in a variable that was made elsewhere; a name that is taken gets a number."""
@@ -112,6 +159,12 @@ class VariableStore:
             unique, number = f"{name}_{number}", number + 1
         self.variables[unique] = variable
 
+    def adopt_all(self, variables: Iterable[Any]) -> None:
+        """Takes in variables under their own names; those that are known are left as they are."""
+        named = {variable.name.removesuffix(":0"): variable for variable in variables}
+        for name in sorted(named):
+            self.adopt(name, named[name])
+
     def has(self, variable: Any) -> bool:
         return any(known is variable for known in self.variables.values())
 
@@ -121,6 +174,11 @@ class VariableStore:
             if known is variable:
                 return name
         raise KeyError(f"the store does not know the variable {variable.name!r}")
+
+    @property
+    def is_making(self) -> bool:
+        """Whether a variable is being made that has got its name already."""
+        return self._making
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
@@ -150,7 +208,8 @@ class VariableStore:
         """Stands in for TensorFlow's own store, which lives in a graph and forgets it."""
         del getter
         # In eager mode TensorFlow does not pass on what `reuse` was: sharing is then allowed.
-        if name in self._requested[-1] and not reuse and not tf.executing_eagerly():
+        requested = self._visits[-1].names
+        if name in requested and not reuse and not tf.executing_eagerly():
             raise ValueError(
                 f"the variable {name!r} is made twice in one tower; give the two layers different "
                 "names, or share it on purpose with variable_scope(..., reuse=tf.AUTO_REUSE)"
@@ -160,25 +219,26 @@ class VariableStore:
             raise ValueError(
                 f"reuse=True, but there is no variable {name!r}; the nearest are {near}"
             )
-        self._requested[-1].add(name)
+        requested.add(name)
         dtype = tf.as_dtype(dtype or tf.float32)
-        if name in self.variables:
-            return self._checked(name, shape)
         if trainable is None:
             trainable = synchronization != tf.VariableSynchronization.ON_READ
         collections = collections or ()
         if v1.GraphKeys.LOCAL_VARIABLES in collections:
             trainable = False
-        variable = self.make(
-            name,
-            _initial_value(name, shape, dtype, initializer),
-            trainable=trainable,
-            local=v1.GraphKeys.LOCAL_VARIABLES in collections,
-            constraint=constraint,
-            synchronization=synchronization,
-            aggregation=aggregation,
-        )
-        if regularizer is not None:
+        if name in self.variables:
+            variable = self._checked(name, shape)
+        else:
+            variable = self.make(
+                name,
+                _initial_value(name, shape, dtype, initializer),
+                trainable=trainable,
+                local=v1.GraphKeys.LOCAL_VARIABLES in collections,
+                constraint=constraint,
+                synchronization=synchronization,
+                aggregation=aggregation,
+            )
+        if regularizer is not None:  # in each trace anew: the loss is a tensor of that graph
             v1.add_to_collection(v1.GraphKeys.REGULARIZATION_LOSSES, regularizer(variable))
         return variable
 
@@ -192,22 +252,33 @@ class VariableStore:
         return variable
 
     def _creator(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-        """A plain `tf.Variable` made inside the tower: its name under the open variable scope."""
+        """A variable made by `tf.Variable`, a Keras layer or a module: named by its scopes."""
         if self._making:  # on its way through `make`, where it has got its name
             return next_creator(**kwargs)
-        scope = v1.get_variable_scope().name
-        base = "/".join(filter(None, [scope, kwargs.get("name") or "Variable"]))
-        name, number = base, 1
-        while name in self._requested[-1]:
-            name, number = f"{base}_{number}", number + 1
-        self._requested[-1].add(name)
+        visit = self._visits[-1]
+        base = _scoped_name(kwargs.get("name") or "Variable", visit.prefix)
+        visit.counts[base] += 1
+        name = base if visit.counts[base] == 1 else f"{base}_{visit.counts[base] - 1}"
         if name in self.variables:
             return self.variables[name]
-        kwargs["name"] = name
-        with tf.init_scope():
-            variable = next_creator(**kwargs)
+        if kwargs.get("trainable") is not False:
+            self._check_not_late(name)
+        # The name is complete: an open name scope would be put before it once more.
+        initial = kwargs.get("initial_value")
+        if tf.is_tensor(initial) and not hasattr(initial, "numpy"):
+            kwargs["initial_value"] = lift(initial)
+        with self.aside(), tf.init_scope(), v1.name_scope(None):
+            variable = next_creator(**{**kwargs, "name": name})
         self.variables[name] = variable
         return variable
+
+
+def _scoped_name(name: str, prefix: str) -> str:
+    """The variable scope, the name scopes inside it (a Keras layer's), then the name."""
+    scope = v1.get_variable_scope()
+    inside = f"{tf.get_current_name_scope()}/".removeprefix(prefix)
+    inside = inside.removeprefix(scope.original_name_scope.removeprefix(prefix))
+    return "/".join(filter(None, [scope.name, inside.strip("/"), name]))
 
 
 def _initial_value(name: str, shape: Any, dtype: Any, initializer: Any) -> Callable[[], Any]:
@@ -219,13 +290,9 @@ def _initial_value(name: str, shape: Any, dtype: Any, initializer: Any) -> Calla
     if isinstance(initializer, type):
         initializer = initializer()
     if not callable(initializer):
-        static = tf.get_static_value(initializer) if tf.is_tensor(initializer) else initializer
-        if static is None:
-            raise ValueError(
-                f"the initializer of variable {name!r} is a tensor of the trace; expected a "
-                "constant or a function of the shape"
-            )
-        return lambda: tf.constant(static, dtype=dtype if not tf.is_tensor(initializer) else None)
+        if tf.is_tensor(initializer):
+            return lambda: lift(initializer)
+        return lambda: tf.constant(initializer, dtype=dtype)
     if shape is None:
         raise ValueError(f"the variable {name!r} needs a shape, or a constant as its initializer")
     static_shape = tf.TensorShape(shape)

@@ -29,6 +29,7 @@ class TracedTower:
 
         self._wrapped = v1.wrap_function(build, list(tower_func.signature))
         (self.handle,) = handles
+        store.adopt_all(self._wrapped.graph.variables)
 
     def function(
         self, input_names: Sequence[str] | None, output_names: Sequence[str]

@@ -28,7 +28,7 @@ class SimpleTrainer(Trainer):
 
     def __init__(self) -> None:
         super().__init__()
-        self._steps: dict[tuple[str, ...], Callable[[], dict[str, Any]]] = {}
+        self._steps: dict[tuple[str, ...], Any] = {}
 
     def setup_graph(
         self,
@@ -45,7 +45,6 @@ class SimpleTrainer(Trainer):
             self._step_counter = get_global_step_var()
             self.optimizer = as_optimizer(get_opt_fn())
         self._step_for(())
-        self.optimizer.take_in_variables(self.store)
         self.store.frozen_reason = "the training step has been built already"
         weights = self.store.trainable().values()
         parameters = sum(variable.shape.num_elements() for variable in weights)
@@ -83,6 +82,8 @@ class SimpleTrainer(Trainer):
         if fetches not in self._steps:
             step = tf.function(lambda: self._step(fetches), autograph=False)
             self._steps[fetches] = step.get_concrete_function()
+            self.optimizer.take_in_variables(self.store)
+            self.store.adopt_all(self._steps[fetches].variables)
         return self._steps[fetches]
 
     def _step(self, fetches: tuple[str, ...]) -> dict[str, Any]:
@@ -91,6 +92,8 @@ class SimpleTrainer(Trainer):
             with tf.GradientTape() as tape:
                 tower = self.tower_func(*inputs)
             cost = checked_cost(tower.output)
+        # Variables made outside of the tower function, by a Keras model say, are found by use.
+        self.store.adopt_all(tape.watched_variables())
         weights = list(self.store.trainable().values())
         gradients = checked_gradients(tape.gradient(cost, weights), weights)
         with self.store.scope():

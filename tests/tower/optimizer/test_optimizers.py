@@ -107,9 +107,7 @@ def test_the_rate_may_be_a_function_of_the_step_a_schedule_or_a_variable():
     for optimizer in (function, schedule):
         np.testing.assert_allclose(run(optimizer)[0][-1]["fc/W"], by_hand(rates), atol=1e-5)
     variable = tf.Variable(0.1)
-    np.testing.assert_allclose(
-        run(SGD(variable))[0][-1]["fc/W"], by_hand([0.1] * STEPS), atol=1e-5
-    )
+    np.testing.assert_allclose(run(SGD(variable))[0][-1]["fc/W"], by_hand([0.1] * STEPS), atol=1e-5)
     with pytest.raises(TypeError, match="expected a learning rate"):
         run(SGD("fast"))
 
@@ -129,7 +127,9 @@ def test_a_rate_given_as_a_number_can_be_changed_while_training():
     assert float(weight) == pytest.approx(-1.1)
 
 
-@pytest.mark.parametrize("optimizer", [SGD(0.1), Adam(0.1), Momentum(0.1)], ids=["SGD", "Adam", "Momentum"])
+@pytest.mark.parametrize(
+    "optimizer", [SGD(0.1), Adam(0.1), Momentum(0.1)], ids=["SGD", "Adam", "Momentum"]
+)
 def test_sparse_gradients_equal_dense_ones(optimizer):
     indices, values = [1, 1, 2], np.ones([3, 4], np.float32)
 
@@ -159,6 +159,7 @@ def test_weight_decay_goes_by_name():
 @pytest.mark.parametrize("kind", [SGD, v1.train.AdamOptimizer, keras.SGD])
 def test_accumulated_gradients_are_applied_in_every_kth_step(kind, average):
     optimizer = kind(0.1)
+
     def ones(store, counter):
         scale = tf.cast(counter + 1, tf.float32)
         return [scale * tf.ones([3, 4]), scale * tf.ones([4])]

@@ -15,8 +15,8 @@ class SlotOptimizer(Optimizer):
     """Base: a learning rate, slots by name, and decoupled weight decay.
 
     `weight_decay` shrinks, before each update, every variable whose whole name matches
-    `decay_pattern` by `rate * weight_decay * variable`: by default the weights `W` of layers and not
-    their biases, scales or embeddings. Sparse gradients (of embeddings) are applied exactly.
+    `decay_pattern` by `rate * weight_decay * variable`: by default the weights `W` of layers and
+    not their biases, scales or embeddings. Sparse gradients (of embeddings) are applied exactly.
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -98,16 +99,15 @@ class AccumGradOptimizer(ProxyOptimizer):
             self.optimizer.apply_gradients(grads_and_vars)
             return
         store = VariableStore.current()
-        counter = store.make(
-            "AccumGrad/counter", lambda: tf.zeros([], tf.int32), trainable=False
-        )
+        counter = store.make("AccumGrad/counter", lambda: tf.zeros([], tf.int32), trainable=False)
         pairs = []
         for gradient, variable in grads_and_vars:
             name = f"{store.name_of(variable)}/AccumGrad"
-            slot = store.make(name, lambda v=variable: tf.zeros(v.shape, v.dtype), trainable=False)
+            zeros = functools.partial(tf.zeros, variable.shape, variable.dtype)
+            slot = store.make(name, zeros, trainable=False)
             slot.assign_add(tf.convert_to_tensor(gradient))
             pairs.append((slot, variable))
-        # The counter is read after this assignment: the step that it counts is the one that decides.
+        # Read after this assignment: the step that it counts is the one that decides.
         count = counter.assign_add(1)
 
         def apply() -> None:

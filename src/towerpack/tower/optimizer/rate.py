@@ -29,6 +29,6 @@ def current_rate(learning_rate: Any, name: str = LEARNING_RATE) -> Any:
         step = get_global_step_var().read_value()
         return tf.cast(learning_rate(step) if takes_step else learning_rate(), tf.float32)
     raise TypeError(
-        "expected a learning rate as a number, a tf.Variable, a schedule or a function of the step, "
-        f"received {learning_rate!r}"
+        "expected a learning rate as a number, a tf.Variable, a schedule or a function of the "
+        f"step, received {learning_rate!r}"
     )
