@@ -10,7 +10,7 @@ BIN := .venv/bin
 DATA_BIN := .venv-data/bin
 PIP := -m pip --disable-pip-version-check install --quiet
 
-FORMATS := arrayrecord,hdf5,image,lmdb,parquet,svmlight,safetensors
+FORMATS := arrayrecord,hdf5,image,lmdb,matlab,parquet,protobuf,svmlight,safetensors
 TEST_EXTRAS := tf-cpu,test,lint,$(FORMATS),export,rl,sklearn
 
 TF_FREE := core dataflow monitor

@@ -1,0 +1,90 @@
+"""ArrayRecord files: records with random access and checksums of their own."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from towerpack.core import codec
+from towerpack.core.optional import require
+from towerpack.core.progress import track
+from towerpack.dataflow.base import DataFlow, as_flow
+from towerpack.dataflow.format.atomic_path import atomic_path
+from towerpack.dataflow.format.corrupt import CorruptRecord
+from towerpack.dataflow.format.file_list import Paths, file_list
+from towerpack.dataflow.format.per_process import PerProcess
+from towerpack.dataflow.format.record_source import OnError, RecordSource
+
+MODULE = "array_record.python.array_record_module"
+RANDOM_ACCESS = "readahead_buffer_size:0,max_parallelism:0"  # the library's advice for it
+ONE_BY_ONE = "group_size:1"  # records are compressed each for itself, so that each is read alone
+
+
+class ArrayRecordData(RecordSource):
+    """The records of one or more ArrayRecord files: bytes, or what `decoder(record, name)` makes.
+
+    `paths` is a file, a pattern or a list; `shuffle` mixes the records of all. Random access, every
+    record once per pass.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        shuffle: bool = False,
+        decoder: Callable[[bytes, str], Any] | None = None,
+        *,
+        seed: int = 0,
+        on_error: OnError = "raise",
+    ):
+        super().__init__(shuffle, seed, on_error)
+        self.paths, self.decoder = file_list(paths), decoder
+        self._readers = [PerProcess(functools.partial(_open, path)) for path in self.paths]
+        counts = [reader.get().num_records() for reader in self._readers]
+        self._starts = np.cumsum([0, *counts])
+
+    def count(self) -> int:
+        return int(self._starts[-1])
+
+    def load(self, row: int) -> Any:
+        which = int(np.searchsorted(self._starts, row, side="right")) - 1
+        number = row - int(self._starts[which])
+        name = f"{self.paths[which]}, record {number}"
+        try:
+            (record,) = self._readers[which].get().read([number])
+        except (RuntimeError, ValueError, IndexError) as error:
+            self._readers[which].drop()  # after an error the library's reader stays unusable
+            raise CorruptRecord(f"{name} is damaged: {error}") from error
+        return record if self.decoder is None else self.decoder(record, name)
+
+
+def _open(path: Path) -> Any:
+    module = require(MODULE, extra="arrayrecord")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        return module.ArrayRecordReader(str(path), RANDOM_ACCESS)
+    except (RuntimeError, ValueError) as error:
+        raise CorruptRecord(f"{path} is no whole ArrayRecord file: {error}") from error
+
+
+def write_arrayrecord(
+    ds: DataFlow | Iterable[Any],
+    path: str | os.PathLike[str],
+    encoder: Callable[[Any], bytes] = codec.encode,
+) -> Path:
+    """Writes each datapoint as a record, in towerpack's codec by default; atomic."""
+    module = require(MODULE, extra="arrayrecord")
+    path = Path(path)
+    with atomic_path(path) as temporary:
+        writer = module.ArrayRecordWriter(str(temporary), ONE_BY_ONE)
+        try:
+            for datapoint in track(as_flow(ds), description=f"writing {path}"):
+                writer.write(encoder(datapoint))
+        finally:
+            writer.close()
+    return path

@@ -1,0 +1,279 @@
+"""`tf.train.Example` records both ways, without TensorFlow: what each feature means.
+
+A record is a map from names to lists of bytes, 32-bit floats or 64-bit integers; what shape and
+type they stand for is not in it. A *feature* says that, for reading and for writing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from towerpack.core.optional import require
+from towerpack.dataflow.format import proto
+from towerpack.dataflow.format.corrupt import CorruptRecord
+from towerpack.dataflow.format.image import decode_image
+
+Kind = Literal["int64_list", "float_list", "bytes_list"]
+INT64 = np.iinfo(np.int64)
+
+
+class Feature(Protocol):
+    """What a named list of an Example means."""
+
+    @property
+    def kind(self) -> Kind:
+        """Which of the record's lists it is in."""
+
+    def read(self, values: Sequence[Any] | None, name: str) -> Any:
+        """The component; `values` is None where the record lacks it."""
+
+    def write(self, value: Any, name: str) -> Sequence[Any]:
+        """The values to store."""
+
+
+def list_of(dtype: np.dtype) -> Kind:
+    """Which of the three lists holds a dtype exactly."""
+    if dtype.kind in "iub":
+        return "int64_list"
+    if dtype.kind == "f" and dtype.itemsize <= 4:
+        return "float_list"
+    if dtype.kind in "SUO":
+        return "bytes_list"
+    raise ValueError(
+        f"a tf.train.Example holds 64-bit integers, 32-bit floats and bytes, not {dtype}; convert "
+        "it, or store its bytes as RawFeature"
+    )
+
+
+@dataclass(frozen=True)
+class FixedLenFeature:
+    """An array of one shape in all records; `shape=()` gives a scalar.
+
+    `dtype` is what the datapoint has; the record has the list that holds it exactly. Strings are
+    bytes in the datapoint (`bytes`, or an object array of them). `default` stands in where a
+    record lacks the feature; without one that is an error.
+    """
+
+    shape: tuple[int, ...] = ()
+    dtype: Any = np.int64
+    default: Any = None
+
+    @property
+    def kind(self) -> Kind:
+        return list_of(np.dtype(self.dtype))
+
+    def read(self, values: Sequence[Any] | None, name: str) -> Any:
+        if values is None or len(values) == 0 < math.prod(self.shape):
+            if self.default is None:
+                raise CorruptRecord(f"{name} is missing, and its feature has no default")
+            values = np.broadcast_to(self.default, self.shape).reshape(-1).tolist()
+        if len(values) != math.prod(self.shape):
+            raise CorruptRecord(
+                f"{name}: expected {math.prod(self.shape)} values for shape {self.shape}, "
+                f"received {len(values)}"
+            )
+        if self.kind == "bytes_list":
+            return values[0] if self.shape == () else _objects(values).reshape(self.shape)
+        array = np.array(values, np.dtype(self.dtype)).reshape(self.shape)
+        return array[()]
+
+    def write(self, value: Any, name: str) -> Sequence[Any]:
+        if np.shape(value) != tuple(self.shape) and not isinstance(value, str | bytes):
+            raise ValueError(f"{name}: expected shape {self.shape}, received {np.shape(value)}")
+        return stored_values(value, self.kind, name)
+
+
+@dataclass(frozen=True)
+class VarLenFeature:
+    """A list of any length: a one-dimensional array, or a list of bytes."""
+
+    dtype: Any = np.int64
+
+    @property
+    def kind(self) -> Kind:
+        return list_of(np.dtype(self.dtype))
+
+    def read(self, values: Sequence[Any] | None, name: str) -> Any:
+        values = [] if values is None else values
+        if self.kind == "bytes_list":
+            return list(values)
+        return np.array(values, np.dtype(self.dtype))
+
+    def write(self, value: Any, name: str) -> Sequence[Any]:
+        return stored_values(value, self.kind, name)
+
+
+@dataclass(frozen=True)
+class RawFeature:
+    """An array stored as its little-endian bytes, as `tf.io.decode_raw` reads them; exact.
+
+    For dtypes that the record's lists cannot hold (float64, uint64), and for speed.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def kind(self) -> Kind:
+        return "bytes_list"
+
+    def read(self, values: Sequence[Any] | None, name: str) -> Any:
+        dtype = np.dtype(self.dtype).newbyteorder("<")
+        size = math.prod(self.shape) * dtype.itemsize
+        if values is None or len(values) != 1 or len(values[0]) != size:
+            found = None if not values else [len(value) for value in values]
+            raise CorruptRecord(f"{name}: expected one value of {size} bytes, received {found}")
+        array = np.frombuffer(values[0], dtype).reshape(self.shape)
+        return array.astype(np.dtype(self.dtype))[()]
+
+    def write(self, value: Any, name: str) -> Sequence[Any]:
+        array, dtype = np.asarray(value), np.dtype(self.dtype)
+        if array.shape != tuple(self.shape) or not np.can_cast(array.dtype, dtype):
+            raise ValueError(
+                f"{name}: expected {dtype} of shape {self.shape}, received {array.dtype} of shape "
+                f"{array.shape}"
+            )
+        return [array.astype(dtype.newbyteorder("<")).tobytes()]
+
+
+@dataclass(frozen=True)
+class ImageFeature:
+    """A compressed image: HxWx3 (RGB, or BGR with `rgb=False`) or HxWx1 uint8 in the datapoint.
+
+    Written as PNG, which is exact, or as JPEG of a `quality`; bytes are written as they are.
+    """
+
+    channel: int = 3
+    rgb: bool = True
+    format: Literal["png", "jpeg"] = "png"
+    quality: int = 95
+
+    @property
+    def kind(self) -> Kind:
+        return "bytes_list"
+
+    def read(self, values: Sequence[Any] | None, name: str) -> Any:
+        if values is None or len(values) != 1:
+            raise CorruptRecord(f"{name}: expected one image, received {len(values or ())}")
+        return decode_image(values[0], name, self.channel, self.rgb)
+
+    def write(self, value: Any, name: str) -> Sequence[Any]:
+        if isinstance(value, bytes):
+            return [value]
+        image = np.asarray(value)
+        if image.dtype != np.uint8 or image.shape[2:] not in ((), (1,), (3,)):
+            raise ValueError(
+                f"{name}: expected an HxW, HxWx1 or HxWx3 uint8 image, received {image.dtype} of "
+                f"shape {image.shape}"
+            )
+        cv2 = require("cv2", extra="image")
+        if self.rgb and image.shape[2:] == (3,):
+            image = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+        options = [cv2.IMWRITE_JPEG_QUALITY, self.quality] if self.format == "jpeg" else []
+        done, encoded = cv2.imencode(f".{self.format}", image, options)
+        if not done:
+            raise ValueError(f"{name} of shape {image.shape} could not be encoded")
+        return [encoded.tobytes()]
+
+
+Features = Mapping[str, Feature]
+
+
+def stored_values(value: Any, kind: Kind, name: str) -> Sequence[Any]:
+    """The values of a component as a flat list for one of the three lists; exact, or an error."""
+    if kind == "bytes_list":
+        flat = [value] if isinstance(value, str | bytes) else np.ravel(_objects(value)).tolist()
+        return [item.encode() if isinstance(item, str) else bytes(item) for item in flat]
+    array = np.asarray(value)
+    if kind == "int64_list":
+        if array.dtype.kind not in "iub" and array.size:
+            raise ValueError(f"{name}: expected integers, received {array.dtype}")
+        if array.size and (array.max() > INT64.max or array.min() < INT64.min):
+            raise ValueError(f"{name}: {array.max()} does not fit into a 64-bit integer")
+        return array.astype(np.int64).ravel().tolist()
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name}: expected numbers, received {array.dtype}")
+    return array.astype(np.float32).ravel().tolist()
+
+
+def infer_features(datapoint: Any) -> dict[str, Feature]:
+    """Features that hold a datapoint like this one: a dict, or components named '0', '1', ...
+
+    >>> infer_features([np.zeros((2, 2), np.float32), 3])
+    {'0': FixedLenFeature(shape=(2, 2), dtype=dtype('float32'), default=None),
+     '1': FixedLenFeature(shape=(), dtype=<class 'numpy.int64'>, default=None)}
+    """
+    return {key: _feature_of(value) for key, value in components(datapoint).items()}
+
+
+def components(datapoint: Any) -> dict[str, Any]:
+    """A datapoint as named components: an Example is a map, so a list is numbered."""
+    if isinstance(datapoint, dict):
+        return {str(key): value for key, value in datapoint.items()}
+    if isinstance(datapoint, list | tuple):
+        return {str(i): value for i, value in enumerate(datapoint)}
+    return {"0": datapoint}
+
+
+def _feature_of(value: Any) -> Feature:
+    if isinstance(value, str | bytes):
+        return FixedLenFeature((), np.bytes_)
+    if isinstance(value, bool | np.bool_):
+        return FixedLenFeature((), np.bool_)
+    if isinstance(value, int):
+        return FixedLenFeature((), np.int64)
+    if isinstance(value, float):
+        return RawFeature((), np.float64)
+    array = np.asarray(value)
+    if (array.dtype.kind == "f" and array.dtype.itemsize > 4) or array.dtype == np.uint64:
+        return RawFeature(array.shape, array.dtype)
+    list_of(array.dtype)
+    return FixedLenFeature(array.shape, array.dtype)
+
+
+def encode_example(datapoint: Mapping[str, Any], features: Features) -> bytes:
+    """A serialized `tf.train.Example` of the named components."""
+    missing = sorted(set(features) - set(datapoint))
+    if missing:
+        raise ValueError(f"the datapoint lacks {missing}; it has {sorted(datapoint)}")
+    example = proto.example_class()()
+    for name, feature in features.items():
+        stored = getattr(example.features.feature[name], feature.kind)
+        stored.value.extend(feature.write(datapoint[name], f"component {name!r}"))
+        stored.SetInParent()  # an empty list is stored too
+    # Sorted, so that equal datapoints give equal bytes.
+    return example.SerializeToString(deterministic=True)
+
+
+def decode_example(record: Any, features: Features, name: str = "the record") -> dict[str, Any]:
+    """The components of a serialized Example; `CorruptRecord` with `name` if it does not fit."""
+    message = require("google.protobuf.message", extra=proto.EXTRA)
+    try:
+        example = proto.example_class().FromString(bytes(record))
+    except message.DecodeError as error:
+        raise CorruptRecord(f"{name} is no tf.train.Example: {error}") from error
+    stored = example.features.feature
+    datapoint = {}
+    for key, feature in features.items():
+        where, values = f"{name}, feature {key!r}", None
+        if key in stored:
+            kind = stored[key].WhichOneof("kind")
+            if kind is not None and kind != feature.kind:
+                raise CorruptRecord(f"{where}: expected {feature.kind}, received {kind}")
+            values = getattr(stored[key], feature.kind).value
+        datapoint[key] = feature.read(values, where)
+    return datapoint
+
+
+def _objects(values: Any) -> np.ndarray:
+    if isinstance(values, np.ndarray):
+        return values.astype(object)
+    flat = list(values)
+    made = np.empty(len(flat), object)
+    made[:] = flat
+    return made

@@ -1,0 +1,199 @@
+"""Parquet files, by pyarrow."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from towerpack.core.optional import require
+from towerpack.core.progress import track
+from towerpack.dataflow.base import DataFlow, as_flow
+from towerpack.dataflow.format.atomic_path import atomic_path
+from towerpack.dataflow.format.corrupt import CorruptRecord
+from towerpack.dataflow.format.example_features import components
+from towerpack.dataflow.format.file_list import Paths, file_list
+from towerpack.dataflow.format.per_process import PerProcess
+from towerpack.dataflow.format.record_source import OnError, RecordSource
+
+GROUPS_KEPT = 4  # row groups in memory per process: neighbours come from the same one
+ROWS_PER_GROUP = 1024  # small, since to read one row its whole group is read
+
+_Groups = OrderedDict[int, dict[str, Any]]
+
+
+class ParquetData(RecordSource):
+    """The rows of one or more Parquet files as dicts of their `columns` (all by default).
+
+    Numbers come as numpy scalars, lists of numbers and tensors as arrays, text as str, binary as
+    bytes. Random access; every row once per pass. The unit of reading is the row group: the last
+    few are kept, so reading in order is quick, while to shuffle a file of large groups reads a
+    whole group for each row. For that, write it with small groups (`write_parquet` does), or use
+    `LocallyShuffleData`.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        columns: Sequence[str] | None = None,
+        shuffle: bool = False,
+        *,
+        seed: int = 0,
+        on_error: OnError = "raise",
+    ):
+        super().__init__(shuffle, seed, on_error)
+        self.paths = file_list(paths)
+        self.columns = list(columns) if columns is not None else None
+        self._files = [PerProcess(functools.partial(_open, path)) for path in self.paths]
+        self._groups: list[tuple[int, int]] = []  # file and group number
+        sizes = []
+        for which, handle in enumerate(self._files):
+            metadata = handle.get().metadata
+            self._check_columns(handle.get().schema_arrow.names, which)
+            for group in range(metadata.num_row_groups):
+                self._groups.append((which, group))
+                sizes.append(metadata.row_group(group).num_rows)
+        self._starts = np.cumsum([0, *sizes])
+        self._cache: PerProcess[_Groups] = PerProcess(OrderedDict)
+
+    def _check_columns(self, names: list[str], which: int) -> None:
+        missing = [name for name in self.columns or () if name not in names]
+        if missing:
+            raise KeyError(f"{self.paths[which]} has no column {missing}; it has {names}")
+
+    def count(self) -> int:
+        return int(self._starts[-1])
+
+    def load(self, row: int) -> Any:
+        which = int(np.searchsorted(self._starts, row, side="right")) - 1
+        inner = row - int(self._starts[which])
+        return {name: column[inner] for name, column in self._group(which).items()}
+
+    def _group(self, number: int) -> dict[str, Any]:
+        kept = self._cache.get()
+        found = kept.get(number)
+        if found is None:
+            which, group = self._groups[number]
+            try:
+                table = self._files[which].get().read_row_group(group, columns=self.columns)
+            except (OSError, ValueError) as error:  # pyarrow's own errors are kinds of these
+                raise CorruptRecord(
+                    f"{self.paths[which]}, row group {group} is damaged: {error}"
+                ) from error
+            found = {name: _column(table.column(name)) for name in table.column_names}
+            kept[number] = found
+            while len(kept) > GROUPS_KEPT:
+                kept.popitem(last=False)
+        return found
+
+
+def _column(column: Any) -> Any:
+    """A column's values by row."""
+    pa = require("pyarrow", extra="parquet")
+    array = column.combine_chunks()
+    if isinstance(array.type, pa.FixedShapeTensorType):
+        return array.to_numpy_ndarray()
+    if pa.types.is_primitive(array.type) and not array.null_count:
+        return array.to_numpy(zero_copy_only=False)
+    is_list = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+    if is_list and pa.types.is_primitive(array.type.value_type):
+        return _Lists(array)
+    return array.to_pylist()
+
+
+class _Lists:
+    """Lists of numbers: each a slice of one flat array."""
+
+    def __init__(self, array: Any):
+        self.flat = array.values.to_numpy(zero_copy_only=False)
+        self.ends = array.offsets.to_numpy()
+        self.valid = array.is_valid().to_numpy(zero_copy_only=False)
+
+    def __getitem__(self, row: int) -> np.ndarray | None:
+        return self.flat[self.ends[row] : self.ends[row + 1]] if self.valid[row] else None
+
+
+def _open(path: Path) -> Any:
+    pq = require("pyarrow.parquet", extra="parquet")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        # Read, not mapped: a mapped file that is cut short is SIGBUS.
+        return pq.ParquetFile(path, memory_map=False, page_checksum_verification=True)
+    except (OSError, ValueError) as error:
+        raise CorruptRecord(f"{path} is no whole Parquet file: {error}") from error
+
+
+def write_parquet(
+    ds: DataFlow | Iterable[Any],
+    path: str | os.PathLike[str],
+    *,
+    rows_per_group: int = ROWS_PER_GROUP,
+    compression: str = "zstd",
+) -> Path:
+    """Writes a flow's datapoints as rows; a list's components are the columns '0', '1', ...
+
+    Arrays of one shape are stored as tensors, one-dimensional ones of different lengths as lists.
+    With page checksums; atomic.
+    """
+    pa = require("pyarrow", extra="parquet")
+    pq = require("pyarrow.parquet", extra="parquet")
+    path = Path(path)
+    rows = iter(track(as_flow(ds), description=f"writing {path}"))
+    with atomic_path(path) as temporary:
+        writer = None
+        try:
+            while block := [components(row) for row in islice(rows, rows_per_group)]:
+                types = None if writer is None else writer.schema
+                table = _table(pa, block, types)
+                if writer is None:
+                    writer = pq.ParquetWriter(
+                        temporary, table.schema, compression=compression, write_page_checksum=True
+                    )
+                writer.write_table(table)
+        finally:
+            if writer is not None:
+                writer.close()
+        if writer is None:
+            raise ValueError(f"{path}: the flow is empty, and a Parquet file needs its columns")
+    return path
+
+
+def _table(pa: Any, block: list[dict[str, Any]], schema: Any) -> Any:
+    arrays = {}
+    names = list(block[0])
+    for number, row in enumerate(block):
+        if list(row) != names:
+            raise ValueError(f"row {number}: expected components {names}, received {list(row)}")
+    for name in names:
+        kind = None if schema is None else schema.field(name).type
+        arrays[name] = _stored_column(pa, [row[name] for row in block], kind, name)
+    return pa.table(arrays)
+
+
+def _stored_column(pa: Any, values: list[Any], kind: Any, name: str) -> Any:
+    first = values[0]
+    if isinstance(first, np.ndarray) and first.ndim:
+        same = all(np.shape(x) == first.shape and x.dtype == first.dtype for x in values)
+        tensor = isinstance(kind, pa.FixedShapeTensorType)
+        if same and (kind is None or tensor) and first.size:
+            stacked = np.ascontiguousarray(np.stack(values))
+            made = pa.FixedShapeTensorArray.from_numpy_ndarray(stacked)
+            if kind is None or made.type == kind:
+                return made
+        if first.ndim > 1 or tensor:
+            raise ValueError(
+                f"component {name!r}: expected arrays of one shape and dtype, received "
+                f"{sorted({(str(np.shape(x)), str(getattr(x, 'dtype', '?'))) for x in values})}"
+            )
+        kind = kind or pa.list_(pa.from_numpy_dtype(first.dtype))
+        return pa.array([np.asarray(x) for x in values], kind)
+    if isinstance(first, np.generic) or (isinstance(first, np.ndarray) and not first.ndim):
+        return pa.array(np.asarray(values), kind)
+    return pa.array(values, kind)
