@@ -26,6 +26,33 @@ from towerpack.dataflow.data_speed import TestDataSpeed
 from towerpack.dataflow.fake import FakeData
 from towerpack.dataflow.filter import FilterData
 from towerpack.dataflow.fixed_size import FixedSizeData
+from towerpack.dataflow.format import (
+    ArrayRecordData,
+    CaffeLMDB,
+    CorruptRecord,
+    CSVData,
+    ExampleData,
+    FixedLenFeature,
+    HDF5Data,
+    ImageFeature,
+    ImageFromFile,
+    LMDBData,
+    LMDBDataDecoder,
+    NumpyColumns,
+    NumpyFiles,
+    ParquetData,
+    RawFeature,
+    SVMLightData,
+    TarData,
+    TFRecordData,
+    UnsafePickle,
+    VarLenFeature,
+    build_index,
+    write_arrayrecord,
+    write_examples,
+    write_parquet,
+    write_tar,
+)
 from towerpack.dataflow.from_arrays import DataFromArrays
 from towerpack.dataflow.from_iterable import DataFromGenerator, DataFromIterable
 from towerpack.dataflow.from_list import DataFromList
@@ -56,6 +83,12 @@ from towerpack.dataflow.random_choose import RandomChooseData
 from towerpack.dataflow.random_mix import RandomMixData
 from towerpack.dataflow.reentrant_guard import DataFlowReentrantGuard
 from towerpack.dataflow.repeat import RepeatedData, RepeatedDataPoint
+from towerpack.dataflow.serialize import (
+    HDF5Serializer,
+    LMDBSerializer,
+    NumpySerializer,
+    TFRecordSerializer,
+)
 from towerpack.dataflow.shard import ShardData
 from towerpack.dataflow.shuffle import LocallyShuffleData, ShuffleData
 from towerpack.dataflow.stacking import BatchError
@@ -63,14 +96,18 @@ from towerpack.dataflow.take import TakeData
 from towerpack.dataflow.weighted import WeightedChooseData
 
 __all__ = [
+    "ArrayRecordData",
     "BalancedData",
     "BatchData",
     "BatchDataByShape",
     "BatchError",
     "BenchResult",
     "BucketBatchData",
+    "CSVData",
     "CacheData",
+    "CaffeLMDB",
     "ConcatData",
+    "CorruptRecord",
     "DataFlow",
     "DataFlowReentrantGuard",
     "DataFlowTerminated",
@@ -80,12 +117,21 @@ __all__ = [
     "DataFromList",
     "DataFromQueue",
     "DroppedDatapoint",
+    "ExampleData",
     "FakeData",
     "FilterData",
+    "FixedLenFeature",
     "FixedSizeData",
     "FlowIterator",
     "FlowSequence",
+    "HDF5Data",
+    "HDF5Serializer",
+    "ImageFeature",
+    "ImageFromFile",
     "JoinData",
+    "LMDBData",
+    "LMDBDataDecoder",
+    "LMDBSerializer",
     "LocallyShuffleData",
     "MapData",
     "MapDataComponent",
@@ -100,6 +146,10 @@ __all__ = [
     "MultiThreadMapData",
     "MultiThreadPrefetchData",
     "MultiThreadRunner",
+    "NumpyColumns",
+    "NumpyFiles",
+    "NumpySerializer",
+    "ParquetData",
     "PrefetchData",
     "PrefetchDataZMQ",
     "PrintData",
@@ -107,17 +157,29 @@ __all__ = [
     "RNGDataFlow",
     "RandomChooseData",
     "RandomMixData",
+    "RawFeature",
     "RepeatedData",
     "RepeatedDataPoint",
+    "SVMLightData",
     "SelectComponent",
     "ShardData",
     "ShuffleData",
     "Source",
+    "TFRecordData",
+    "TFRecordSerializer",
     "TakeData",
+    "TarData",
     "TestDataSpeed",
+    "UnsafePickle",
+    "VarLenFeature",
     "WeightedChooseData",
     "WorkerDied",
     "WorkerError",
     "as_flow",
     "bench",
+    "build_index",
+    "write_arrayrecord",
+    "write_examples",
+    "write_parquet",
+    "write_tar",
 ]

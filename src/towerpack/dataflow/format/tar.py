@@ -118,7 +118,7 @@ def samples_of(
                 stem, _, ending = name.partition(".")
                 if not member.isreg() or not ending or not stem:
                     continue
-                if member.sparse is not None:  # type: ignore[attr-defined]
+                if member.sparse is not None:
                     raise ValueError(f"{path} holds {member.name} as a sparse file")
                 key = f"{folder}/{stem}" if folder else stem
                 if not samples or samples[-1][0] != key:

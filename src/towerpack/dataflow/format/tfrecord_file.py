@@ -14,7 +14,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import google_crc32c
 import numpy as np
@@ -49,7 +49,7 @@ def is_gzip(path: str | Path) -> bool:
 class TFRecordWriter:
     """Writes records to an open file; `write_tfrecord` is what most callers want."""
 
-    def __init__(self, file: BinaryIO):
+    def __init__(self, file: IO[bytes]):
         self.file = file
         self.position = 0
         self.starts: list[int] = []
@@ -78,7 +78,7 @@ def write_tfrecord(path: str | Path, compression: str | None = None) -> Iterator
     with atomic_file(path, "wb") as file:
         if compression:
             with gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as packed:
-                yield TFRecordWriter(packed)  # type: ignore[arg-type]
+                yield TFRecordWriter(packed)
             return
         writer = TFRecordWriter(file)
         yield writer

@@ -44,7 +44,7 @@ class NumpySerializer:
             position += len(padding) + len(record)
             ends.append(position)
             parts += [padding, record]
-        with atomic_file(path) as file:
+        with atomic_file(Path(path)) as file:
             np.savez(
                 file,
                 records=np.frombuffer(b"".join(parts), np.uint8),
