@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import http.client
 import os
 import shutil
 import tempfile
@@ -54,7 +55,8 @@ def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
     descriptor, temporary = tempfile.mkstemp(prefix=path.name + TEMPORARY_MARK, dir=path.parent)
     try:
         os.fchmod(descriptor, 0o666 & ~_umask())  # mkstemp's 0600 would hide it from colleagues
-        with os.fdopen(descriptor, mode) as file:
+        encoding = None if "b" in mode else "utf-8"
+        with os.fdopen(descriptor, mode, encoding=encoding) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -100,7 +102,7 @@ def atomic_directory(path: str | Path, overwrite: bool = False) -> Iterator[Path
 
 def remove_litter(directory: str | Path) -> list[Path]:
     """Removes what a killed process left of `atomic_file` and `atomic_directory`; says what."""
-    litter = [entry for entry in Path(directory).glob(f"*{TEMPORARY_MARK}*")]
+    litter = list(Path(directory).glob(f"*{TEMPORARY_MARK}*"))
     for entry in litter:
         if entry.is_dir():
             shutil.rmtree(entry)
@@ -118,7 +120,8 @@ def download(urls: str | list[str], path: str | Path, sha256: str | None = None)
     """Fetches a file to `path`, from the first of the addresses that answers.
 
     What was fetched stays in `<path>.part`, and a later call goes on from there. The file takes its
-    name only when complete and, if a sum is given, right: a wrong one is deleted and said.
+    name only when complete and, if a sum is given, right. If what was there before the call turns
+    out to be of another file, it is fetched anew; a wrong sum after that is an error.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,12 +129,15 @@ def download(urls: str | list[str], path: str | Path, sha256: str | None = None)
     failures = []
     for url in [urls] if isinstance(urls, str) else urls:
         try:
-            _fetch(url, part)
-        except (OSError, ValueError) as error:
+            resumed = part.exists()
+            found = _fetch(url, part)
+            if resumed and sha256 not in (None, found):
+                part.unlink()
+                found = _fetch(url, part)
+        except (OSError, ValueError, http.client.HTTPException) as error:
             failures.append(f"{url}: {error}")
             continue
-        found = sha256_of(part)
-        if sha256 is None or found == sha256:
+        if sha256 in (None, found):
             fsync_path(part)
             os.replace(part, path)
             fsync_path(path.parent)
@@ -141,16 +147,21 @@ def download(urls: str | list[str], path: str | Path, sha256: str | None = None)
     raise DownloadError(f"{path.name} could not be downloaded:\n  " + "\n  ".join(failures))
 
 
-def _fetch(url: str, part: Path) -> None:
+def _fetch(url: str, part: Path) -> str:
+    """Completes the part and gives its sha256."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
         answer = urllib.request.urlopen(request, timeout=NETWORK_TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing beyond what we have: it is complete
-            error.close()
-            return
-        raise
+        error.close()
+        if error.code != 416 or not have:
+            raise
+        # Nothing lies beyond what we have: it is complete, or the beginning of something else.
+        if error.headers.get("Content-Range", "").endswith(f"/{have}"):
+            return sha256_of(part)
+        part.unlink()
+        return _fetch(url, part)
     with answer:
         if answer.status != 206:  # the server starts over
             have = 0
@@ -163,6 +174,7 @@ def _fetch(url: str, part: Path) -> None:
                 bar.update(len(chunk))
         if total is not None and part.stat().st_size != total:
             raise OSError(f"received {part.stat().st_size} of {total} bytes; try again to go on")
+    return sha256_of(part)
 
 
 def _umask() -> int:

@@ -48,7 +48,7 @@ class _Formatter(logging.Formatter):
 
 
 class _ConsoleHandler(logging.Handler):
-    """Writes to whatever is sys.stderr at the moment (sys.stdout in a notebook, where stderr is red).
+    """Writes to whatever is sys.stderr at the moment (sys.stdout in a notebook: stderr is red).
 
     A closed or broken console loses the line, not the run: the file still has it.
     """
@@ -118,7 +118,7 @@ def set_level(level: int | str) -> None:
 
 
 warn = warning
-setLevel = set_level  # noqa: N816 (the name that logging, and so every old script, uses)
+setLevel = set_level  # the name that logging, and so every old script, uses
 
 
 def set_logger_dir(dirname: str | Path, action: str | None = None) -> Path:

@@ -20,8 +20,8 @@ PLAIN_INTERVAL = 30.0  # seconds between lines in a log file: enough to see life
 class Progress:
     """A progress bar for `total` items (None: unknown), used as a context manager.
 
-    On a terminal it is drawn by rich; elsewhere a line is logged at most every 30 seconds and one at
-    the end of work that took longer than that. `note` sets a short text shown behind the bar.
+    On a terminal it is drawn by rich; elsewhere a line is logged at most every 30 seconds and one
+    at the end of work that took longer than that. `note` sets a short text shown behind the bar.
 
     >>> with Progress(3, "reading") as bar:
     ...     for _ in range(3):

@@ -24,7 +24,9 @@ def key_of(seed: int, path: Sequence[int | str] = ()) -> tuple[int, int]:
     """The 128-bit key of a stream; different (seed, path) give unrelated keys."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise TypeError(f"expected an integer seed, received {seed!r} ({type(seed).__name__})")
-    text = "/".join([str(int(seed)), *map(str, path)])
+    # repr, so that ("a", "b") and ("a/b",), or 1 and "1", are different paths
+    names = [name if isinstance(name, str) else int(name) for name in path]
+    text = repr([int(seed), *names])
     digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
 
@@ -60,8 +62,8 @@ class Stream:
     def generator(self, epoch: int, index: int) -> np.random.Generator:
         # The first counter word runs while numbers are drawn; index and epoch take the words
         # above it, so that the streams of two datapoints never overlap.
-        self._counter[1] = index & _WORD
-        self._counter[2] = epoch & _WORD
+        self._counter[1] = int(index) & _WORD
+        self._counter[2] = int(epoch) & _WORD
         self._philox.state = self._state
         return self._generator
 

@@ -6,6 +6,7 @@ which component it means.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -36,7 +37,9 @@ def _children(tree: Tree) -> Iterator[tuple[Any, Tree]]:
 
 def _rebuild(kind: type, keys: tuple[Any, ...], children: list[Tree]) -> Tree:
     if issubclass(kind, dict):
-        return kind(zip(keys, children, strict=True))
+        # A defaultdict would take the items for its factory.
+        made = dict if issubclass(kind, defaultdict) else kind
+        return made(zip(keys, children, strict=True))
     if hasattr(kind, "_fields"):  # a namedtuple takes its fields one by one
         return kind(*children)
     return kind(children)  # type: ignore[call-arg]

@@ -1,0 +1,65 @@
+import io
+import sys
+
+from towerpack.core import logger, progress
+from towerpack.core.progress import Progress, track
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_track_passes_items_on():
+    assert list(track(iter("abc"))) == ["a", "b", "c"]
+    assert list(track([1, 2], description="x")) == [1, 2]
+
+
+def test_without_a_terminal_short_work_says_nothing(capsys):
+    assert not progress.is_live()
+    with Progress(3, "quick") as bar:
+        bar.update(3)
+    assert capsys.readouterr().err == ""
+
+
+def test_without_a_terminal_long_work_gives_plain_lines(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "PLAIN_INTERVAL", 0.0)
+    with Progress(3, "reading") as bar:
+        bar.note("file 7")
+        bar.update(2)
+    lines = capsys.readouterr().err
+    assert "reading 2/3" in lines
+    assert "file 7" in lines
+    assert "\x1b" not in lines
+
+
+def test_on_a_terminal_a_bar_is_drawn(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    assert progress.is_live()
+    with Progress(2, "reading") as bar:
+        bar.update()
+        bar.update()
+    assert "reading" in screen.getvalue()
+    assert "2/2" in screen.getvalue()
+
+
+def test_bytes_and_unknown_totals(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with Progress(None, "fetching", "B") as bar:
+        bar.update(2048)
+    assert "fetching" in screen.getvalue()
+
+
+def test_F21_a_closed_console_is_not_live(monkeypatch):
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    assert not progress.is_live()
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not progress.is_live()
+    with Progress(1, "x") as bar:
+        bar.update()
+    logger.info("still here")
