@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from tests.models.building import build
 from towerpack._tensorflow import tf, v1
 from towerpack.models import (
     AvgPooling,
@@ -14,25 +15,11 @@ from towerpack.models import (
     get_arg_scope,
     layer_register,
 )
-from towerpack.tower import TowerContext, TowerFunc, VariableStore
 
 
 @pytest.fixture
 def image():
     return np.random.default_rng(0).normal(size=(2, 6, 8, 3)).astype(np.float32)
-
-
-def build(func, *inputs, is_training=True, store=None):
-    """Runs a tower function once in a trace; its output as arrays."""
-    store = store or VariableStore()
-    specs = [tf.TensorSpec([None, *x.shape[1:]], x.dtype, f"x{i}") for i, x in enumerate(inputs)]
-
-    @tf.function(input_signature=specs, autograph=False)
-    def run(*tensors):
-        with TowerContext("", is_training=is_training, store=store):
-            return TowerFunc(func, specs)(*tensors).output
-
-    return tf.nest.map_structure(lambda t: t.numpy(), run(*inputs)), store
 
 
 def test_conv2d_agrees_with_keras(image):

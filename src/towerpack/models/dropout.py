@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from towerpack._tensorflow import tf
+from towerpack.models.phase import in_training
 from towerpack.models.registry import layer_register
-from towerpack.tower import get_current_tower_context
 
 
 @layer_register(use_scope=None, renamed={"is_training": "training"})
@@ -15,6 +15,7 @@ def Dropout(
     keep_prob: float | None = None,
     *,
     rate: float | None = None,
+    noise_shape: Any = None,
     training: bool | None = None,
 ) -> Any:
     """Drops elements at random while training and scales the others up.
@@ -26,9 +27,25 @@ def Dropout(
         raise TypeError("give either keep_prob (by position) or rate=, not both")
     if rate is None:
         rate = 0.5 if keep_prob is None else 1 - keep_prob
+    rate = checked_rate(rate)
+    if not in_training(training) or not rate:
+        return tf.identity(x)
+    return tf.nn.dropout(x, rate=rate, noise_shape=noise_shape)
+
+
+@layer_register(use_scope=None)
+def StochasticDepth(x: Any, *, rate: float, training: bool | None = None) -> Any:
+    """Drops whole datapoints of a residual branch while training and scales the others up.
+
+    x = x + StochasticDepth(branch, rate=0.1)
+    """
+    rate = checked_rate(rate)
+    if not in_training(training) or not rate:
+        return tf.identity(x)
+    return tf.nn.dropout(x, rate=rate, noise_shape=[tf.shape(x)[0]] + [1] * (x.shape.rank - 1))
+
+
+def checked_rate(rate: float) -> float:
     if not 0 <= rate < 1:
         raise ValueError(f"expected a rate in [0, 1), received {rate}")
-    if training is None:
-        context = get_current_tower_context()
-        training = bool(context and context.is_training)
-    return tf.nn.dropout(x, rate=rate) if training and rate else tf.identity(x)
+    return rate

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from towerpack._tensorflow import tf, v1
+from towerpack._tensorflow import tf
 from towerpack.models.registry import VariableHolder, layer_register
 from towerpack.models.shapes import batch_flatten
+from towerpack.models.weights import (
+    OLD_WEIGHT_NAMES,
+    Activation,
+    Regularizer,
+    add_bias,
+    bias,
+    finished,
+    kernel,
+)
 
-OLD_FC_NAMES = {
-    "out_dim": "units",
-    "nl": "activation",
-    "W_init": "kernel_initializer",
-    "b_init": "bias_initializer",
-}
+OLD_FC_NAMES = {**OLD_WEIGHT_NAMES, "out_dim": "units"}
 
 
 @layer_register(log_shape=True, renamed=OLD_FC_NAMES)
@@ -22,42 +25,28 @@ def FullyConnected(
     x: Any,
     units: int,
     *,
-    activation: Callable[[Any], Any] | None = None,
+    activation: Activation | None = None,
     use_bias: bool = True,
     kernel_initializer: Any = None,
     bias_initializer: Any = None,
-    kernel_regularizer: Callable[[Any], Any] | None = None,
-    bias_regularizer: Callable[[Any], Any] | None = None,
+    kernel_regularizer: Regularizer | None = None,
+    bias_regularizer: Regularizer | None = None,
 ) -> Any:
-    """Multiplies the input, flattened to [batch, features], by `W` and adds `b`."""
+    """Multiplies the input, flattened to [batch, features], by `W` [in, out] and adds `b`.
+
+    The default initializer is He's, for ReLU.
+
+        logits = FullyConnected("fc", x, 10)
+    """
     x = batch_flatten(x)
     if x.shape[1] is None:
         raise ValueError(
             "the number of features is unknown; declare the input's size in its TensorSpec"
         )
-    if kernel_initializer is None:
-        kernel_initializer = v1.variance_scaling_initializer(
-            2.0, mode="fan_in", distribution="untruncated_normal"
-        )
-    weights = v1.get_variable(
-        "W",
-        [x.shape[1], units],
-        dtype=x.dtype,
-        initializer=kernel_initializer,
-        regularizer=kernel_regularizer,
-    )
+    weights = kernel([x.shape[1], units], x.dtype, kernel_initializer, kernel_regularizer)
     output = tf.matmul(x, weights)
     variables = VariableHolder(W=weights)
     if use_bias:
-        bias = variables.b = v1.get_variable(
-            "b",
-            [units],
-            dtype=x.dtype,
-            initializer=v1.zeros_initializer() if bias_initializer is None else bias_initializer,
-            regularizer=bias_regularizer,
-        )
-        output = tf.nn.bias_add(output, bias)
-    if activation is not None:
-        output = activation(output)
-    output.variables = variables
-    return output
+        variables.b = bias([units], x.dtype, bias_initializer, bias_regularizer)
+        output = add_bias(output, variables.b)
+    return finished(output, activation, variables)

@@ -1,4 +1,4 @@
-"""What makes a function a layer: a name, a variable scope, argscope, and a line in the log."""
+"""What makes a function a layer: a name, a variable scope, argscope, and a row in the table."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
-from towerpack.core import logger
 from towerpack.models.argscope import get_arg_scope
+from towerpack.models.layer_table import record_layer
 from towerpack.tower import get_current_tower_context
 
-_layers: dict[str, Callable[..., Any]] = {}
+# Several under one name where two modules of a user chose the same.
+_layers: dict[str, list[Callable[..., Any]]] = {}
 _depth: contextvars.ContextVar[int] = contextvars.ContextVar("layer_depth", default=0)
 RESERVED = "tf"  # LinearWrap(x).tf.<function> reaches TensorFlow
+_OWN = __name__.rpartition(".")[0]
 
 
 class VariableHolder:
@@ -43,7 +45,8 @@ def layer_register(
     """Makes `func(x, ...)` a layer `layer(name, x, ...)` with its own variable scope.
 
     `use_scope=None` makes the name optional, False leaves it out. `renamed` maps old argument names
-    to new ones. `log_shape` logs the shapes once per layer.
+    to new ones. `log_shape` gives the layer a row in the table of layers. A script's own layer
+    stands before one of towerpack's with the same name.
 
         @layer_register(log_shape=True)
         def Scale(x, *, init=1.0):
@@ -53,25 +56,42 @@ def layer_register(
     """
 
     def decorate(func: Callable[..., Any]) -> Callable[..., Any]:
+        if func.__name__ == RESERVED:
+            raise ValueError(f"a layer cannot be named {RESERVED!r}: LinearWrap uses it")
         layer = _Layer(func, log_shape, use_scope, dict(renamed or {}))
 
         @functools.wraps(func)
         def call(*args: Any, **kwargs: Any) -> Any:
             return layer(*args, **kwargs)
 
-        call.check_arguments = layer.check_arguments  # type: ignore[attr-defined]
+        call.modern_arguments = layer.modern_arguments  # type: ignore[attr-defined]
+        call.in_open_scope = layer.in_open_scope  # type: ignore[attr-defined]
         call.use_scope = use_scope  # type: ignore[attr-defined]
         call.symbolic_function = func  # type: ignore[attr-defined]
-        if func.__name__ == RESERVED:
-            raise ValueError(f"a layer cannot be named {RESERVED!r}: LinearWrap uses it")
-        _layers[func.__name__] = call
+        _register(call)
         return call
 
     return decorate
 
 
+def _register(layer: Callable[..., Any]) -> None:
+    """A notebook's cell that runs again replaces its layer; a user's replaces towerpack's."""
+    others = _layers.get(layer.__name__, [])
+    kept = [
+        other
+        for other in others
+        if other.__module__ != layer.__module__ and not other.__module__.startswith(f"{_OWN}.")
+    ]
+    _layers[layer.__name__] = [*kept, layer]
+
+
 def get_registered_layer(name: str) -> Callable[..., Any] | None:
-    return _layers.get(name)
+    """The layer of that name, None if there is none; an error if two modules registered it."""
+    found = _layers.get(name, [])
+    if len(found) > 1:
+        homes = [layer.__module__ for layer in found]
+        raise ValueError(f"the layer {name!r} is registered by several modules, {homes}; rename it")
+    return found[0] if found else None
 
 
 def layer_names() -> list[str]:
@@ -82,35 +102,37 @@ class _Layer:
     def __init__(
         self, func: Callable[..., Any], log_shape: bool, use_scope: bool | None, renamed: dict
     ):
-        self.func, self.log_shape, self.use_scope, self.renamed = (
-            func,
-            log_shape,
-            use_scope,
-            renamed,
-        )
+        self.func, self.log_shape = func, log_shape
+        self.use_scope, self.renamed = use_scope, renamed
         self.name = func.__name__
         parameters = list(inspect.signature(func).parameters.values())
         self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        self.known = [p.name for p in parameters[1:] if p.kind is not p.VAR_KEYWORD]
-        self.positional = [p.name for p in parameters[1:] if p.kind is p.POSITIONAL_OR_KEYWORD]
+        named = [p for p in parameters[1:] if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        self.known = [p.name for p in named]
+        self.positional = [p.name for p in named if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self.required = [p.name for p in named if p.default is p.empty]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name, x, rest = self._split(args)
-        arguments = self._merge(rest, kwargs)
         if name is None:
-            return self.func(x, **arguments)
+            return self.in_open_scope(x, *rest, **kwargs)
         with v1.variable_scope(name):
             token = _depth.set(_depth.get() + 1)
             try:
-                output = self.func(x, **arguments)
+                output = self.in_open_scope(x, *rest, **kwargs)
             except Exception as error:
                 error.add_note(f"in layer {self.name}({name!r}) on input {_shape(x)}")
                 raise
             finally:
                 _depth.reset(token)
             result = _named_output(output)
-        self._log(name, x, result)
+            path = v1.get_variable_scope().name
+        self._record(path, x, result)
         return result
+
+    def in_open_scope(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """The layer without a scope of its own: its variables in the one that is open."""
+        return self.func(x, **self._merge(args, kwargs))
 
     def _split(self, args: tuple[Any, ...]) -> tuple[str | None, Any, tuple[Any, ...]]:
         args_left = args
@@ -135,12 +157,20 @@ class _Layer:
                 f"{self.name} takes at most {len(self.positional)} positional arguments after its "
                 f"input {self.positional}, received {len(positional)}; name the others"
             )
-        self.check_arguments(kwargs)
-        called = self._modern({**kwargs, **dict(zip(self.positional, positional, strict=False))})
-        return {**self._modern(get_arg_scope().get(self.name, {})), **called}
+        by_position = dict(zip(self.positional, positional, strict=False))
+        called = {**self.modern_arguments(kwargs), **by_position}
+        merged = {**get_arg_scope().get(self.name, {}), **called}
+        missing = [name for name in self.required if name not in merged]
+        if missing:
+            raise TypeError(
+                f"{self.name} needs {' and '.join(missing)}; give it in the call, or for many "
+                f"layers at once in argscope({self.name}, {missing[0]}=...)"
+            )
+        return merged
 
-    def _modern(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Old argument names replaced by the new ones."""
+    def modern_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Checked, with the old argument names replaced by the new ones."""
+        self._check(arguments)
         modern: dict[str, Any] = {}
         for key, value in arguments.items():
             new = self.renamed.get(key, key)
@@ -149,7 +179,7 @@ class _Layer:
             modern[new] = value
         return modern
 
-    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+    def _check(self, arguments: Mapping[str, Any]) -> None:
         allowed = [*self.known, *self.renamed]
         for key in arguments:
             if key not in allowed and not self.takes_any:
@@ -159,24 +189,22 @@ class _Layer:
                     f"{self.name} has no argument {key!r}{hint} It takes {', '.join(self.known)}"
                 )
 
-    def _log(self, name: str, x: Any, output: Any) -> None:
+    def _record(self, path: str, x: Any, output: Any) -> None:
         context = get_current_tower_context()
         # Once for each model and not again for each trace: the first training tower says it.
         if self.log_shape and _depth.get() == 0 and context and context.is_main_training_tower:
-            path = "/".join(filter(None, [v1.get_variable_scope().name, name]))
-            logged: set[str] = context.store.__dict__.setdefault("_logged_layers", set())
-            if path not in logged:
-                logged.add(path)
-                logger.info("%-24s %s -> %s", path, _shape(x), _shape(output))
+            record_layer(context.store, path, self.name, _shape(x), _shape(output))
 
 
 def _named_output(output: Any) -> Any:
     """The layer's output under the name `<layer>/output`, its variables kept."""
+    if isinstance(output, tuple):
+        return tuple(map(_named_output, output))
     if not tf.is_tensor(output):
         return output
     variables = getattr(output, "variables", None)
     named = tf.identity(output, name="output")
-    if variables is not None and not tf.executing_eagerly():
+    if variables is not None:
         named.variables = variables
     return named
 

@@ -1,66 +1,42 @@
-"""Sizes and data formats as the layers understand them."""
+"""Sizes as the layers understand them."""
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf
 
-_FORMATS = {
-    "NHWC": "channels_last",
-    "NCHW": "channels_first",
-    "channels_last": "channels_last",
-    "channels_first": "channels_first",
-}
 
+def sizes(size: Any, count: int) -> list[int]:
+    """One number for each of `count` dimensions, from one number or that many.
 
-def get_data_format(data_format: str) -> str:
-    """'channels_last' or 'channels_first' from either spelling.
-
-    >>> get_data_format("NCHW")
-    'channels_first'
-    """
-    try:
-        return _FORMATS[data_format]
-    except KeyError:
-        raise ValueError(
-            f"expected a data_format of {sorted(_FORMATS)}, received {data_format!r}"
-        ) from None
-
-
-def tf_data_format(data_format: str) -> str:
-    return "NHWC" if get_data_format(data_format) == "channels_last" else "NCHW"
-
-
-def shape2d(size: Any) -> list[int]:
-    """Height and width from one number or two.
-
-    >>> shape2d(3), shape2d((2, 5))
+    >>> sizes(3, 2), sizes((2, 5), 2)
     ([3, 3], [2, 5])
     """
-    if isinstance(size, int):
-        return [size, size]
-    if isinstance(size, list | tuple) and len(size) == 2:
-        return [int(x) for x in size]
-    raise ValueError(f"expected a number or two of them, received {size!r}")
+    try:
+        if isinstance(size, Sequence) and len(size) == count:
+            return [operator.index(item) for item in size]
+        if not isinstance(size, Sequence):
+            return [operator.index(size)] * count
+    except TypeError:
+        pass  # not whole numbers: the same error as for a wrong count
+    raise ValueError(f"expected a whole number or {count} of them, received {size!r}")
 
 
-def shape4d(size: Any, data_format: str = "channels_last") -> list[int]:
-    """The size as TensorFlow's ops want it, with ones for batch and channel."""
-    height, width = shape2d(size)
-    if get_data_format(data_format) == "channels_last":
-        return [1, height, width, 1]
-    return [1, 1, height, width]
+def expect_rank(x: Any, *ranks: int) -> int:
+    """The input's rank, or an error that says which ranks the layer takes."""
+    if x.shape.rank not in ranks:
+        wanted = " or ".join(f"{rank}-D" for rank in ranks)
+        raise ValueError(f"expected a {wanted} input, received shape {x.shape}")
+    return int(x.shape.rank)
 
 
-def channels_of(x: Any, data_format: str) -> int:
-    axis = -1 if get_data_format(data_format) == "channels_last" else 1
-    size = x.shape[axis]
-    if size is None:
-        raise ValueError(
-            f"the number of channels of {x} is unknown; declare it in the input's TensorSpec"
-        )
-    return int(size)
+def size_of(x: Any, axis: int) -> Any:
+    """The size of an axis: a number where it is known, else a tensor."""
+    static = x.shape[axis]
+    return tf.shape(x)[axis] if static is None else static
 
 
 def batch_flatten(x: Any) -> Any:

@@ -1,0 +1,40 @@
+"""Whether a layer is being built for training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from towerpack._tensorflow import tf
+from towerpack.tower import get_current_tower_context
+
+
+def in_training(training: Any = None) -> bool:
+    """The layer's own argument if it was given, else what the tower is for."""
+    if tf.is_tensor(training):
+        raise TypeError(
+            "expected True, False or None as training, received a tensor; training and inference "
+            "are two traces of the tower, so it is known while a tower is built"
+        )
+    if training is not None:
+        return bool(training)
+    context = get_current_tower_context()
+    return bool(context and context.is_training)
+
+
+def updates_state() -> bool:
+    """Whether a layer in this tower updates its own state (moving averages and such).
+
+    Only the first training tower does. Replicas of `tf.distribute` each keep a copy of their own,
+    and outside of them the first one's is read: it is the same rule, but what another replica
+    computes from its copy stays right.
+    """
+    context = get_current_tower_context()
+    if context is None or not context.is_training:
+        return False
+    return context.is_main_training_tower or replicas() > 1
+
+
+def replicas() -> int:
+    """How many replicas of `tf.distribute` compute this tower together; 1 without a strategy."""
+    replica_context = tf.distribute.get_replica_context()
+    return int(replica_context.num_replicas_in_sync) if replica_context else 1

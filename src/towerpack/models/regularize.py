@@ -1,0 +1,67 @@
+"""Costs of the weights themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from towerpack._tensorflow import tf, v1
+from towerpack.core import logger
+from towerpack.models.weights import Regularizer
+from towerpack.tower import TowerContext, get_current_tower_context
+
+
+def l2_regularizer(scale: float = 1.0) -> Regularizer:
+    """A function of weights: `scale` times half the sum of their squares."""
+    return lambda weights: scale * tf.nn.l2_loss(tf.cast(weights, tf.float32))
+
+
+def l1_regularizer(scale: float = 1.0) -> Regularizer:
+    """A function of weights: `scale` times the sum of their absolute values."""
+    return lambda weights: scale * tf.reduce_sum(tf.abs(tf.cast(weights, tf.float32)))
+
+
+def regularize_cost(regex: str, func: Callable[[Any], Any], name: str = "regularize_cost") -> Any:
+    """The sum of `func(weights)` over the trainable variables whose name contains the pattern.
+
+    Add it to the cost yourself. It is computed in float32, over the variables made so far (with
+    variables of its own, over this tower's), and zero outside of training.
+
+        cost = loss + regularize_cost("fc.*/W", l2_regularizer(1e-4))
+    """
+    context = _training_context()
+    if context is None:
+        return tf.zeros([], tf.float32, name=name)
+    own = f"{context.vs_name}/" if context.vs_name else ""
+    names = [path for path in context.store.trainable() if path.startswith(own)]
+    chosen = [path for path in names if re.search(regex, path)]
+    if not chosen:
+        logger.warning(
+            "regularize_cost: no trainable variable's name contains %r; there are %s", regex, names
+        )
+        return tf.zeros([], tf.float32, name=name)
+    weights = [tf.cast(context.store[path], tf.float32) for path in chosen]
+    return tf.add_n([tf.cast(func(weight), tf.float32) for weight in weights], name=name)
+
+
+def regularize_cost_from_collection(name: str = "regularize_cost") -> Any:
+    """The sum of what the `regularizer` arguments of this tower's variables gave.
+
+    Add it to the cost yourself. Zero outside of training, and if there are none.
+
+        Conv2D("conv0", x, 32, 3, kernel_regularizer=l2_regularizer(1e-4))
+        cost = loss + regularize_cost_from_collection()
+    """
+    context = _training_context()
+    losses = [] if context is None else v1.get_collection(v1.GraphKeys.REGULARIZATION_LOSSES)
+    if not losses:
+        return tf.zeros([], tf.float32, name=name)
+    return tf.add_n([tf.cast(loss, tf.float32) for loss in losses], name=name)
+
+
+def _training_context() -> TowerContext | None:
+    context = get_current_tower_context()
+    if context is None:
+        raise RuntimeError("the cost of weights is known only while a tower is being built")
+    return context if context.is_training else None
