@@ -24,6 +24,7 @@ ROOMS = (
 # Modules that scripts use by their short name.
 MODULES = {
     "dataset": "towerpack.dataflow.dataset",
+    "imgaug": "towerpack.dataflow.imgaug",
     "logger": "towerpack.core.logger",
 }
 
@@ -34,11 +35,15 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "towerpack.dataflow": (
         "ArrayRecordData",
+        "AugmentImageComponent",
+        "AugmentImageComponents",
+        "AugmentImageCoordinates",
         "BalancedData",
         "BatchData",
         "BatchDataByShape",
         "BatchError",
         "BenchResult",
+        "BoxComponent",
         "BucketBatchData",
         "CSVData",
         "CacheData",
