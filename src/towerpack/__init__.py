@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from towerpack.core import logger
     from towerpack.core.every import Every, every
     from towerpack.dataflow import *
-    from towerpack.dataflow import dataset
+    from towerpack.dataflow import dataset, imgaug
     from towerpack.estimator import *
     from towerpack.export import *
     from towerpack.input_source import *

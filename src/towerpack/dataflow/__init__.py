@@ -6,6 +6,12 @@ never imported: PyTorch, JAX and plain Python use it just as well.
 """
 
 from towerpack.dataflow.as_sequence import FlowSequence
+from towerpack.dataflow.augment_image import (
+    AugmentImageComponent,
+    AugmentImageComponents,
+    AugmentImageCoordinates,
+    BoxComponent,
+)
 from towerpack.dataflow.balance import BalancedData
 from towerpack.dataflow.base import (
     DataFlow,
@@ -97,11 +103,15 @@ from towerpack.dataflow.weighted import WeightedChooseData
 
 __all__ = [
     "ArrayRecordData",
+    "AugmentImageComponent",
+    "AugmentImageComponents",
+    "AugmentImageCoordinates",
     "BalancedData",
     "BatchData",
     "BatchDataByShape",
     "BatchError",
     "BenchResult",
+    "BoxComponent",
     "BucketBatchData",
     "CSVData",
     "CacheData",

@@ -1,0 +1,135 @@
+"""The tone curves of automatic augmentation: equalize, stretch, posterize, solarize, sharpen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from towerpack.dataflow.imgaug.base import PhotometricAugmentor
+from towerpack.dataflow.imgaug.colour import checked_range
+from towerpack.dataflow.imgaug.opencv import keep_axes, opencv
+from towerpack.dataflow.imgaug.pixels import (
+    WHITE,
+    as_uint8,
+    map_values,
+    through_uint8,
+    to_dtype,
+    working_float,
+)
+from towerpack.dataflow.imgaug.simple import checked_probability
+from towerpack.dataflow.imgaug.transform import NoOpTransform, PhotometricTransform, Transform
+
+# A blur that keeps most of the middle: what sharpening moves away from, as in other libraries.
+SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13
+
+
+@dataclass(eq=False, repr=False)
+class AutoContrast(PhotometricAugmentor):
+    """Stretches each channel to [0, 255], with probability `prob`."""
+
+    prob: float = 1.0
+
+    def __post_init__(self) -> None:
+        checked_probability(self.prob)
+
+    def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
+        if rng.random() < self.prob:
+            return PhotometricTransform(stretch)
+        return NoOpTransform()
+
+
+def stretch(img: np.ndarray) -> np.ndarray:
+    low = img.min(axis=(0, 1)).astype(np.float32)
+    span = img.max(axis=(0, 1)) - low
+    factor = np.where(span > 0, WHITE / np.where(span > 0, span, 1), 1).astype(np.float32)
+    low = np.where(span > 0, low, 0).astype(np.float32)
+    return map_values(img, lambda x: (x - low) * factor)
+
+
+@dataclass(eq=False, repr=False)
+class Equalize(PhotometricAugmentor):
+    """Equalizes the histogram of each channel, with probability `prob`.
+
+    Float images are rounded to whole numbers for it.
+    """
+
+    prob: float = 1.0
+
+    def __post_init__(self) -> None:
+        checked_probability(self.prob)
+
+    def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
+        if rng.random() < self.prob:
+            return PhotometricTransform(equalize)
+        return NoOpTransform()
+
+
+def equalize(img: np.ndarray) -> np.ndarray:
+    return through_uint8(img, _equalize)
+
+
+def _equalize(img: np.ndarray) -> np.ndarray:
+    cv2 = opencv()
+    if img.ndim == 2 or img.shape[2] == 1:
+        return keep_axes(cv2.equalizeHist(img), img)
+    return np.dstack([cv2.equalizeHist(part) for part in cv2.split(img)])
+
+
+@dataclass(eq=False, repr=False)
+class Posterize(PhotometricAugmentor):
+    """Keeps the highest bits of each value: as many as drawn from `bits`, both included."""
+
+    bits: tuple[int, int] = (4, 8)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.bits[0] <= self.bits[1] <= 8:
+            raise ValueError(f"expected bits as (low, high) from 0 to 8, received {self.bits}")
+
+    def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
+        return PhotometricTransform(keep_bits, int(rng.integers(self.bits[0], self.bits[1] + 1)))
+
+
+def keep_bits(img: np.ndarray, bits: int) -> np.ndarray:
+    mask = np.uint8(0xFF & ~((1 << (8 - bits)) - 1))
+    return (as_uint8(img) & mask).astype(img.dtype, copy=False)
+
+
+@dataclass(eq=False, repr=False)
+class Solarize(PhotometricAugmentor):
+    """Inverts all values at or above a threshold drawn from `threshold`."""
+
+    threshold: tuple[float, float] = (0, 256)
+
+    def __post_init__(self) -> None:
+        checked_range(self.threshold, "threshold", least=0)
+
+    def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
+        return PhotometricTransform(solarize, rng.uniform(*self.threshold))
+
+
+def solarize(img: np.ndarray, threshold: float) -> np.ndarray:
+    return map_values(img, lambda x: np.where(x >= threshold, WHITE - x, x), clip=False)
+
+
+@dataclass(eq=False, repr=False)
+class Sharpness(PhotometricAugmentor):
+    """Sharpens by a factor from `range`: 1 changes nothing, 0 is smooth, 2 is sharp."""
+
+    range: tuple[float, float] = (0.1, 1.9)
+
+    def __post_init__(self) -> None:
+        checked_range(self.range, "range", least=0)
+
+    def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
+        return PhotometricTransform(sharpen, rng.uniform(*self.range))
+
+
+def sharpen(img: np.ndarray, factor: float) -> np.ndarray:
+    # The blend of the image and its blur is one filter too.
+    kernel = SMOOTH * np.float32(1 - factor)
+    kernel[1, 1] += np.float32(factor)
+    if img.dtype == np.uint8:
+        return keep_axes(opencv().filter2D(img, -1, kernel), img)
+    sharp = keep_axes(opencv().filter2D(working_float(img), -1, kernel), img)
+    return to_dtype(sharp, img.dtype, clip=True)
