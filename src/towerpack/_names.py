@@ -77,6 +77,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "LocallyShuffleData",
         "MapData",
         "MapDataComponent",
+        "MosaicData",
         "MultiProcessMapAndBatchData",
         "MultiProcessMapAndBatchDataZMQ",
         "MultiProcessMapData",

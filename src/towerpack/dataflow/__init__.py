@@ -12,6 +12,7 @@ from towerpack.dataflow.augment_image import (
     AugmentImageCoordinates,
     BoxComponent,
 )
+from towerpack.dataflow.augment_mosaic import MosaicData
 from towerpack.dataflow.balance import BalancedData
 from towerpack.dataflow.base import (
     DataFlow,
@@ -145,6 +146,7 @@ __all__ = [
     "LocallyShuffleData",
     "MapData",
     "MapDataComponent",
+    "MosaicData",
     "MultiProcessMapAndBatchData",
     "MultiProcessMapAndBatchDataZMQ",
     "MultiProcessMapData",

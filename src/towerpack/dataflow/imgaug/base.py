@@ -86,8 +86,8 @@ class ImageAugmentor:
 
     def reset_state(self, seed: int = 0) -> None:
         """Starts the augmentor's own generator again; flows never use it."""
-        # Two different augmentors draw different numbers. The address of a function is no part of
-        # what it is: it would be another in every run.
+        # Two different augmentors draw different numbers. The address of an object is no part of
+        # what it is.
         name = re.sub(r" at 0x\w+", "", repr(self))
         self.__dict__["_own"] = Stream(seed, name).generator(0, 0)
 
@@ -158,7 +158,8 @@ class ImageAugmentor:
             value = getattr(self, name, parameter.empty)
             if value is parameter.empty or _same(value, parameter.default):
                 continue
-            shown.append(f"{name}={value!r}")
+            # A function by its name: its address would be another in every run.
+            shown.append(f"{name}={getattr(value, '__name__', None) or repr(value)}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
