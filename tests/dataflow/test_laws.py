@@ -8,7 +8,8 @@ from tests.dataflow.examples import EXAMPLES
 from tests.dataflow.laws import LAWS
 from towerpack import dataflow
 
-ELSEWHERE = ("towerpack.dataflow.parallel", "towerpack.dataflow.remote")  # with laws of their own
+# Folders that have law tests of their own beside this one.
+ELSEWHERE = tuple(f"towerpack.dataflow.{x}." for x in ("parallel", "remote", "format", "dataset"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)

@@ -148,6 +148,9 @@ class DataFlow(ABC):
     drops: bool | None = False
     """Whether some indices have no datapoint: never, by design (True), or perhaps (None)."""
 
+    fresh_rows: bool = False
+    """Whether `get_rows` makes new lists or dicts each time, which the caller may change."""
+
     reorders: bool = False
     """Whether this stage gives an index another datapoint in another epoch."""
 

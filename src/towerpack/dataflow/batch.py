@@ -16,7 +16,7 @@ from towerpack.dataflow.base import (
     State,
 )
 from towerpack.dataflow.iterators import checked_index
-from towerpack.dataflow.stacking import list_rows, stack_rows
+from towerpack.dataflow.stacking import BatchError, list_rows, stack_rows
 
 
 class BatchData(CountingStage):
@@ -101,35 +101,49 @@ class _IndexedBatches(FlowIterator):
         self._by_rows = flow.use_list or type(flow.ds).gather is DataFlow.gather
 
     def __next__(self) -> Any:
-        flow, start = self._flow, self._index
-        stop = start + flow.batch_size
-        if stop <= self._size and not self._by_rows:
-            try:
-                batch = flow.ds.gather(np.arange(start, stop), self._pass)
-                self._index = stop
-                return batch
-            except DroppedDatapoint:
-                self._by_rows = True
-        return self._next_by_rows()
+        flow, stop = self._flow, self._index + self._flow.batch_size
+        if stop > self._size:
+            return self._fill_up(None)
+        indices, rows = np.arange(self._index, stop), None
+        try:
+            if self._by_rows:
+                rows = flow.ds.get_rows(indices, self._pass)
+                batch = flow.assemble(rows, self._pass, indices)
+            else:
+                batch = flow.ds.gather(indices, self._pass)
+        except BatchError as error:
+            # To look for dropped ones only when something is wrong makes the usual case quick.
+            if rows is not None and any(row is None for row in rows):
+                return self._fill_up(rows)
+            if not isinstance(error, DroppedDatapoint):
+                raise
+            self._by_rows = True
+            return self._fill_up(None)
+        self._index = stop
+        return batch
 
-    def _next_by_rows(self) -> Any:
+    def _fill_up(self, rows: list[Any] | None) -> Any:
+        """A batch of what is left of these rows, or of none, and of as many further as it takes."""
         flow, index = self._flow, self._index
-        rows: list[Any] = []
+        batch: list[Any] = []
         indices: list[int] = []
-        while len(rows) < flow.batch_size and index < self._size:
-            stop = min(index + flow.batch_size - len(rows), self._size)
-            chunk = range(index, stop)
-            for row, number in zip(flow.ds.get_rows(chunk, self._pass), chunk, strict=True):
+        while True:
+            stop = min(index + flow.batch_size - len(batch), self._size)
+            if rows is None:
+                rows = flow.ds.get_rows(np.arange(index, stop), self._pass)
+            for number, row in enumerate(rows, index):
                 if row is not None:
-                    rows.append(row)
+                    batch.append(row)
                     indices.append(number)
-            index = stop
-        if not rows or (len(rows) < flow.batch_size and not flow.remainder):
+            index, rows = stop, None
+            if len(batch) == flow.batch_size or index == self._size:
+                break
+        if not batch or (len(batch) < flow.batch_size and not flow.remainder):
             self._index = self._size
             raise StopIteration
-        batch = flow.assemble(rows, self._pass, indices)
+        result = flow.assemble(batch, self._pass, indices)
         self._index = index
-        return batch
+        return result
 
     def state(self) -> State:
         return {"index": self._index}

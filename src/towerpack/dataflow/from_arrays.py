@@ -23,6 +23,8 @@ class DataFromArrays(ShuffledSource):
     [array([2, 3]), np.int64(8)]
     """
 
+    fresh_rows = True
+
     def __init__(
         self, *arrays: np.ndarray | Mapping[str, np.ndarray], shuffle: bool = False, seed: int = 0
     ):
@@ -54,8 +56,10 @@ class DataFromArrays(ShuffledSource):
 
     def read_rows(self, rows: np.ndarray) -> list[Any]:
         # One gather per component, then rows of the result: far cheaper than single indexing.
-        blocks = [array[rows] for array in self.arrays]
-        return [self._datapoint(row) for row in zip(*blocks, strict=True)]
+        columns = zip(*[array[rows] for array in self.arrays], strict=True)
+        if self.keys is None:
+            return list(map(list, columns))
+        return [dict(zip(self.keys, row, strict=True)) for row in columns]
 
     def gather(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Any:
         rows = self.rows(indices, pass_)

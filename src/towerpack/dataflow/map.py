@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -70,21 +71,23 @@ class MapData(RandomStage, Stage):
 
     def get_rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> list[Any]:
         rows = self.ds.get_rows(indices, pass_)
-        results: list[Any] = []
-        append, func = results.append, self.func
-        stream = self.stream(pass_, "map") if self._with_rng else None
+        if type(None) in set(map(type, rows)) or self._with_rng:
+            places = [place for place, row in enumerate(rows) if row is not None]
+            results = [None] * len(rows)
+            for place in places:
+                results[place] = self.apply(rows[place], int(indices[place]), pass_)
+            return results
+        if not self.ds.fresh_rows:
+            rows = [_shallow_copy(row) for row in rows]
+        pending, func = iter(rows), self.func
         try:
-            if stream is None:
-                for row in rows:
-                    append(None if row is None else func(_shallow_copy(row)))
-            else:
-                for row, index in zip(rows, indices, strict=True):
-                    rng = stream.generator(pass_.epoch, int(index))
-                    append(None if row is None else func(_shallow_copy(row), rng=rng))
+            # A comprehension, for speed; how far it came, the iterator knows.
+            results = [func(row) for row in pending]
         except Exception as error:
-            blame(error, self, indices[len(results)], pass_)
+            failed = len(rows) - 1 - operator.length_hint(pending)
+            blame(error, self, indices[failed], pass_)
             raise
-        if any(result is None for result in results):
+        if type(None) in set(map(type, results)):
             self._note_drop()
         return results
 

@@ -73,7 +73,7 @@ def list_rows(rows: Sequence[Any], indices: Sequence[int] | np.ndarray | None = 
     [['a', 'bc'], [1, 2]]
     """
     first = rows[0]
-    if any(type(row) is not type(first) for row in rows):
+    if first is None or set(map(type, rows)) != {type(first)}:
         raise _structure_error(rows, indices)
     if isinstance(first, dict):
         if any(row.keys() != first.keys() for row in rows):
@@ -116,11 +116,14 @@ def _stack_arrays(
     indices: Any,
 ) -> np.ndarray:
     count = len(column)
-    try:
-        alike = list(map(_shape, column)).count(shape) == count
-        alike = alike and list(map(_dtype, column)).count(dtype) == count
-    except AttributeError:
-        alike = False
+    if isinstance(column[0], np.number | np.bool_):  # the type of such a scalar says it all
+        alike = len(set(map(type, column))) == 1
+    else:
+        try:
+            alike = list(map(_shape, column)).count(shape) == count
+            alike = alike and list(map(_dtype, column)).count(dtype) == count
+        except AttributeError:
+            alike = False
     if not alike:
         dtype = _common_string(column, shape, dtype, path, indices)
     batch = allocate((count, *shape), dtype)
