@@ -78,13 +78,14 @@ def test_found_again_by_name_in_every_trace(func, names):
 
 
 def outside():
+    w = tf.Variable(tf.ones([3, 2]), name="w_outside")
     return {
         "keras model, built": tf.keras.Sequential(
             [tf.keras.Input([3]), layers.Dense(2), layers.BatchNormalization()], name="net"
         ),
         "keras layer, not built": layers.Dense(2, name="lazy"),
         "module": Linear(2, name="held"),
-        "variable": lambda x, w=tf.Variable(tf.ones([3, 2]), name="w_outside"): x @ w,
+        "variable": lambda x: x @ w,
     }
 
 

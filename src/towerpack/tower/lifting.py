@@ -25,8 +25,8 @@ def lift(tensor: Any) -> Any:
             continue
         if op.type in ("Placeholder", "VarHandleOp"):
             raise ValueError(
-                f"the initial value {tensor.name!r} of a variable depends on {op.name!r}, an input of "
-                "the trace; expected a constant, or a function that computes it"
+                f"the initial value {tensor.name!r} of a variable depends on {op.name!r}, an input "
+                "of the trace; expected a constant, or a function that computes it"
             )
         nodes.add(op.name)
         subgraph.node.append(op.node_def)

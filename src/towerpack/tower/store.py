@@ -189,9 +189,12 @@ class VariableStore:
         finally:
             self._making = before
 
-    def _getter(
+    def _getter(self, getter: Callable[..., Any], name: str, **options: Any) -> Any:
+        """What `get_variable` calls: this store, or TensorFlow's own while it is set aside."""
+        return getter(name, **options) if self._making else self._get(name, **options)
+
+    def _get(
         self,
-        getter: Callable[..., Any],
         name: str,
         shape: Any = None,
         dtype: Any = tf.float32,
@@ -206,7 +209,6 @@ class VariableStore:
         **_: Any,
     ) -> Any:
         """Stands in for TensorFlow's own store, which lives in a graph and forgets it."""
-        del getter
         # In eager mode TensorFlow does not pass on what `reuse` was: sharing is then allowed.
         requested = self._visits[-1].names
         if name in requested and not reuse and not tf.executing_eagerly():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,11 +47,28 @@ class V1Optimizer(Optimizer):
         self.optimizer = optimizer
 
     def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
-        self.optimizer.apply_gradients(list(grads_and_vars))
+        with VariableStore.current().aside():
+            self.optimizer.apply_gradients(list(grads_and_vars))
 
     def take_in_variables(self, store: VariableStore) -> None:
-        for variable in self.optimizer.variables():
-            store.adopt(variable.name.removesuffix(":0"), variable)
+        """Takes the slots in as `<variable>/<optimizer>`, then `_1`, in the order of their making.
+
+        TensorFlow gives the slots of a second model in the same process higher numbers; in a
+        checkpoint they must not depend on that.
+        """
+        names = self.optimizer.get_slot_names()
+        for weight_name, weight in list(store.trainable().items()):
+            slots = [self.optimizer.get_slot(weight, name) for name in names]
+            made = sorted((slot for slot in slots if slot is not None), key=_number_at_the_end)
+            for number, slot in enumerate(made):
+                suffix = f"_{number}" if number else ""
+                store.adopt(f"{weight_name}/{self.optimizer.get_name()}{suffix}", slot)
+        store.adopt_all(self.optimizer.variables())
+
+
+def _number_at_the_end(variable: Any) -> int:
+    found = re.search(r"_(\d+):0$", variable.name)
+    return int(found[1]) if found else 0
 
 
 class KerasOptimizer(Optimizer):
