@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from towerpack._version import __version__
+from towerpack.cli import data
 from towerpack.cli.bench import bench
 
 app = typer.Typer(
@@ -16,6 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # a plain traceback is what people paste and search for
 )
+app.add_typer(data.app, name="data")
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from towerpack.core.files import DownloadError, download
 from towerpack.dataflow.dataset.gray_images import GrayImages
-from towerpack.dataflow.dataset.idx import parse_idx, read_idx
+from towerpack.dataflow.dataset.idx_files import IdxFile, IdxSet
 from towerpack.dataflow.dataset.location import get_dataset_path
 
 # The authors' own address first; it is often closed, and the second is the mirror of the Common
@@ -19,15 +16,6 @@ ADDRESSES = (
     "https://yann.lecun.com/exdb/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
 )
-
-
-@dataclass(frozen=True)
-class IdxFile:
-    """One file of the set, with the SHA-256 sums of its content and of its `.gz` as published."""
-
-    name: str
-    sha256: str
-    gz_sha256: str
 
 
 SPLITS = {
@@ -82,38 +70,9 @@ class Mnist(GrayImages):
 
 def load_file(file: IdxFile, dir: str | Path | None) -> np.ndarray:
     """One file's array, from `dir` if given, else from the cache, else downloaded to the cache."""
-    place = Path(dir).expanduser() if dir is not None else get_dataset_path("mnist_data")
-    path = _find(file, place)
-    if path is None:
-        if dir is not None:
-            raise FileNotFoundError(f"{place} has no {file.name}[.gz]; {_advice(place)}")
-        path = _download(file, place)
-    content = read_idx(path)
-    found = hashlib.sha256(content).hexdigest()
-    if found != file.sha256:
-        raise ValueError(
-            f"{path} is not MNIST's {file.name}: expected content of sha256 {file.sha256}, "
-            f"received {found}; delete it and fetch it again"
-        )
-    return parse_idx(content, str(path))
-
-
-def _find(file: IdxFile, place: Path) -> Path | None:
-    candidates = (place / file.name, place / f"{file.name}.gz")
-    return next(filter(Path.is_file, candidates), None)
-
-
-def _download(file: IdxFile, place: Path) -> Path:
-    name = f"{file.name}.gz"
-    try:
-        return download([url + name for url in ADDRESSES], place / name, file.gz_sha256)
-    except DownloadError as error:
-        raise DownloadError(f"{error}\n{_advice(place)}") from error
-
-
-def _advice(place: Path) -> str:
     names = [f"{file.name}.gz" for files in SPLITS.values() for file in files]
-    return (
-        f"put {', '.join(names)} (or the same without .gz) into {place}, or use "
+    advice = (
+        f"put {', '.join(names)} (or the same without .gz) into {{place}}, or use "
         "dataset.MnistSample, which ships with towerpack"
     )
+    return IdxSet("MNIST", get_dataset_path("mnist_data"), ADDRESSES, advice).load(file, dir)

@@ -20,6 +20,7 @@ from towerpack.dataflow.format.image import decode_image
 
 Kind = Literal["int64_list", "float_list", "bytes_list"]
 INT64 = np.iinfo(np.int64)
+DTYPES = {"int64_list": np.int64, "float_list": np.float32}
 
 
 class Feature(Protocol):
@@ -267,6 +268,30 @@ def decode_example(record: Any, features: Features, name: str = "the record") ->
                 raise CorruptRecord(f"{where}: expected {feature.kind}, received {kind}")
             values = getattr(stored[key], feature.kind).value
         datapoint[key] = feature.read(values, where)
+    return datapoint
+
+
+def decode_any_example(record: Any, name: str = "the record") -> dict[str, Any]:
+    """All that is in a serialized Example, as it is stored: one value alone, or several.
+
+    For looking at files whose features are not known.
+    """
+    message = require("google.protobuf.message", extra=proto.EXTRA)
+    try:
+        example = proto.example_class().FromString(bytes(record))
+    except message.DecodeError as error:
+        raise CorruptRecord(f"{name} is no tf.train.Example: {error}") from error
+    datapoint: dict[str, Any] = {}
+    for key in sorted(example.features.feature):
+        feature = example.features.feature[key]
+        kind = feature.WhichOneof("kind")
+        values = list(getattr(feature, kind).value) if kind else []
+        if kind in DTYPES:
+            datapoint[key] = np.array(values, DTYPES[kind])
+            if len(values) == 1:
+                datapoint[key] = datapoint[key][0]
+        else:
+            datapoint[key] = values[0] if len(values) == 1 else values
     return datapoint
 
 

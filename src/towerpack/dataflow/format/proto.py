@@ -36,6 +36,12 @@ def datum_class() -> Any:
 
 
 @functools.cache
+def blob_class() -> Any:
+    """Caffe's `BlobProto`, as far as mean images need it."""
+    return _declare("caffe", "proto2", BLOB)["BlobProto"]
+
+
+@functools.cache
 def example_class() -> Any:
     """TensorFlow's `tf.train.Example`: a map from names to lists of bytes, floats or integers."""
     return _declare("tensorflow", "proto3", EXAMPLE)["Example"]
@@ -50,6 +56,16 @@ DATUM: Messages = {
         Field("label", 5, "int32"),
         Field("float_data", 6, "float", repeated=True),
         Field("encoded", 7, "bool"),
+    ]
+}
+
+BLOB: Messages = {
+    "BlobProto": [
+        Field("num", 1, "int32"),
+        Field("channels", 2, "int32"),
+        Field("height", 3, "int32"),
+        Field("width", 4, "int32"),
+        Field("data", 5, "float", repeated=True, packed=True),
     ]
 }
 

@@ -78,7 +78,7 @@ def write_tfrecord(path: str | Path, compression: str | None = None) -> Iterator
     with atomic_file(path, "wb") as file:
         if compression:
             with gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as packed:
-                yield TFRecordWriter(packed)
+                yield TFRecordWriter(packed)  # type: ignore[arg-type]
             return
         writer = TFRecordWriter(file)
         yield writer

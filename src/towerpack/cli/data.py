@@ -1,0 +1,91 @@
+"""`towerpack data`: what is in a file of datapoints, convert it, verify it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Look at, convert and verify files of datapoints.")
+
+DamagedOption = Annotated[
+    bool, typer.Option("--skip-damaged", help="Leave damaged records out instead of stopping.")
+]
+
+
+@app.command()
+def info(
+    path: Annotated[Path, typer.Argument(help="A file, or a directory of one data set.")],
+    samples: Annotated[int, typer.Option(min=1, help="How many datapoints to look at.")] = 16,
+    picture: Annotated[
+        Path | None, typer.Option(help="Write the images among them to this .png or .jpg file.")
+    ] = None,
+) -> None:
+    """Print the format, the number of datapoints, and their components."""
+    from towerpack.cli.data_report import describe, draw_samples, first_datapoints
+
+    stored = _open(path)
+    datapoints = first_datapoints(stored.flow, samples)
+    for line in describe(path, stored, datapoints):
+        typer.echo(line)
+    if picture is not None:
+        typer.echo(draw_samples(datapoints, picture))
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(help="What to read.")],
+    target: Annotated[Path, typer.Argument(help="What to write; its ending says the format.")],
+    examples: Annotated[
+        bool, typer.Option("--examples", help="A .tfrecord of tf.train.Example records.")
+    ] = False,
+    skip_damaged: DamagedOption = False,
+) -> None:
+    """Write the datapoints of one file to another format; the target appears when it is whole."""
+    from towerpack.dataflow.serialize.save_stored import save_stored
+
+    if target.exists():
+        raise _refuse(f"{target} exists; remove it first or choose another name")
+    stored = _open(source, skip_damaged)
+    try:
+        save_stored(stored.flow, target, examples)
+    except ValueError as error:
+        raise _refuse(" ".join([str(error), *getattr(error, "__notes__", ())])) from error
+    typer.echo(f"{source} ({stored.format}) -> {target} ({target.stat().st_size:,} bytes)")
+    skipped = getattr(stored.flow, "skipped", 0)
+    if skipped:
+        typer.echo(f"{skipped} damaged records were left out")
+
+
+@app.command()
+def verify(path: Annotated[Path, typer.Argument(help="A file or directory.")]) -> None:
+    """Read every record, compare the checksums, and name the damaged ones; exit 1 if there are."""
+    from towerpack.cli.data_report import damaged_records
+
+    stored = _open(path)
+    count, damaged = 0, 0
+    for problem in damaged_records(stored.flow):
+        if problem is None:
+            count += 1
+        else:
+            damaged += 1
+            typer.echo(problem)
+    typer.echo(f"{path}: {stored.format}, {count} sound records, {damaged} damaged")
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _open(path: Path, skip_damaged: bool = False):  # type: ignore[no-untyped-def]
+    from towerpack.dataflow.serialize.open_stored import open_stored
+
+    try:
+        return open_stored(path, "skip" if skip_damaged else "raise")
+    except (OSError, ValueError) as error:
+        raise _refuse(str(error)) from error
+
+
+def _refuse(text: str) -> typer.Exit:
+    """The end of a command that cannot go on: the reason on stderr, no traceback."""
+    typer.echo(f"error: {text}", err=True)
+    return typer.Exit(1)

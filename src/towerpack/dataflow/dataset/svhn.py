@@ -1,0 +1,70 @@
+"""SVHN: photographed house numbers, cropped to single digits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from towerpack.core.files import DownloadError, download
+from towerpack.dataflow.dataset.location import get_dataset_path
+from towerpack.dataflow.dataset.matlab import read_mat
+from towerpack.dataflow.from_arrays import DataFromArrays
+
+ADDRESS = "http://ufldl.stanford.edu/housenumbers/"
+# As TensorFlow Datasets and torchvision have them.
+SHA256 = {
+    "train": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
+    "test": "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
+    "extra": "a133a4beb38a00fcdda90c9489e0c04f900b660ce8a316a5e854838379a71eb3",
+}
+
+
+class SVHNDigit(DataFromArrays):
+    """SVHN's cropped digits, `[32x32x3 uint8 RGB, label 0..9]`; 'train', 'test' or 'extra'.
+
+    Random access; every image once per pass. The .mat files are read from `data_dir`, else from
+    `get_dataset_path('svhn_data')`, where they are downloaded to. The digit 0, which the files call
+    10, is 0.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        data_dir: str | Path | None = None,
+        shuffle: bool = True,
+        *,
+        seed: int = 0,
+    ):
+        self._data_dir = data_dir
+        images, labels = _load(name, data_dir)
+        super().__init__(images, labels, shuffle=shuffle, seed=seed)
+
+    @staticmethod
+    def get_per_pixel_mean(
+        names: tuple[str, ...] = ("train", "test", "extra"), data_dir: str | Path | None = None
+    ) -> np.ndarray:
+        """The mean image of these parts, 32x32x3 float32."""
+        parts = [_load(name, data_dir)[0] for name in names]
+        total = sum(part.sum(axis=0, dtype=np.float64) for part in parts)
+        return (total / sum(map(len, parts))).astype(np.float32)
+
+
+def _load(name: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
+    if name not in SHA256:
+        raise ValueError(f"expected 'train', 'test' or 'extra', received {name!r}")
+    file = f"{name}_32x32.mat"
+    place = Path(data_dir).expanduser() if data_dir is not None else get_dataset_path("svhn_data")
+    path = place / file
+    if not path.is_file():
+        advice = f"fetch {ADDRESS}{file} into {place}"
+        if data_dir is not None:
+            raise FileNotFoundError(f"{place} has no {file}; {advice}")
+        try:
+            download(ADDRESS + file, path, SHA256[name])
+        except DownloadError as error:
+            raise DownloadError(f"{error}\n{advice}, by whatever means") from error
+    content = read_mat(path)
+    labels = content["y"].reshape(-1).astype(np.int32)
+    labels[labels == 10] = 0
+    return np.ascontiguousarray(content["X"].transpose(3, 0, 1, 2)), labels
