@@ -171,6 +171,8 @@ def _unroll(
         ),
         maximum_iterations=steps,
     )
+    for state in last:
+        state.set_shape(shape)  # the loop forgets the size of the batch
     if not keep_all:
         return last[0], last
     stacked = tf.transpose(outputs.stack(), [1, 0, 2])
