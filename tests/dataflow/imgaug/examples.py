@@ -33,7 +33,7 @@ class OldestStyle(imgaug.ImageAugmentor):
         return img
 
     def _augment_coords(self, coords, params):
-        return (np.asarray(coords) + [0, params]).astype(coords.dtype)
+        return coords + np.array([0, params], coords.dtype)
 
 
 def negative(img):

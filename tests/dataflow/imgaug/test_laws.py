@@ -8,8 +8,6 @@ import cloudpickle
 import numpy as np
 import pytest
 
-pytest.importorskip("cv2")
-
 from tests.dataflow.imgaug import examples
 from tests.dataflow.imgaug.examples import EXAMPLES
 from towerpack.dataflow import imgaug

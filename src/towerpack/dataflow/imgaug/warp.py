@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from towerpack.dataflow.imgaug.base import ImageAugmentor
-from towerpack.dataflow.imgaug.moves import CropTransform, WarpAffineTransform
+from towerpack.dataflow.imgaug.moves import WarpAffineTransform
 from towerpack.dataflow.imgaug.opencv import BORDER_REPLICATE, INTER_LINEAR, Colour, size_of
-from towerpack.dataflow.imgaug.transform import Transform, TransformList
+from towerpack.dataflow.imgaug.transform import Transform
 
 
 @dataclass(eq=False, repr=False)
@@ -82,17 +82,12 @@ class RotationAndCropValid(ImageAugmentor):
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
         height, width = size_of(img)
         degrees = _draw_degrees(self.max_deg, self.step_deg, rng)
+        # Between the middles of pixels, not their edges: beyond those, borders are mixed in.
+        inner = largest_rectangle(width - 1, height - 1, math.radians(degrees))
+        new_width, new_height = (math.floor(side + 1e-6) + 1 for side in inner)
         mat = around((width / 2, height / 2), rotation(degrees))
-        new_width, new_height = largest_rectangle(width, height, math.radians(degrees))
-        new_width = min(max(int(new_width), 1), width)
-        new_height = min(max(int(new_height), 1), height)
-        place = ((height - new_height) // 2, (width - new_width) // 2)
-        return TransformList(
-            [
-                WarpAffineTransform(mat, (width, height), self.interp),
-                CropTransform(*place, new_height, new_width),
-            ]
-        )
+        mat[:, 2] += ((new_width - width) / 2, (new_height - height) / 2)
+        return WarpAffineTransform(mat, (new_width, new_height), self.interp)
 
 
 def largest_rectangle(width: float, height: float, angle: float) -> tuple[float, float]:
