@@ -10,7 +10,6 @@ dies.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import json
@@ -25,6 +24,7 @@ import threading
 from collections.abc import Sequence
 
 from towerpack.core import payload, worker_process
+from towerpack.core.processes import enable_death_signal
 
 REPLY = struct.Struct("<QiB")  # request number, pid, whether a pidfd comes along
 STATUS = struct.Struct("<i")
@@ -33,7 +33,6 @@ MAX_DESCRIPTORS = 64
 PRELOAD = ("towerpack.dataflow.parallel.worker",)
 # Loaded by the parent already and harmless to fork: loading them here saves every worker the time.
 PRELOAD_IF_LOADED = ("cv2", "lmdb", "simplejpeg", "h5py")
-_PR_SET_PDEATHSIG = 1
 _EXIT_SECONDS = 5.0  # to reap a handful of killed children takes milliseconds
 
 # Runs before towerpack can be imported: where to find it stands in the payload.
@@ -246,6 +245,6 @@ def _pidfd_of(pid: int) -> list[int]:
 def _die_with(server: int) -> None:
     """The kernel kills this process with the server, also while native code holds the GIL."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        enable_death_signal(signal.SIGKILL)
         if os.getppid() != server:  # it died before we asked
             os._exit(1)

@@ -1,4 +1,4 @@
-"""Parallel flows keep the laws of all flows, and one more: the stream is the same for any workers."""
+"""Parallel flows keep the laws of all flows; and their stream is the same for any workers."""
 
 from __future__ import annotations
 
