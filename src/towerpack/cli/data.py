@@ -76,6 +76,33 @@ def verify(path: Annotated[Path, typer.Argument(help="A file or directory.")]) -
         raise typer.Exit(1)
 
 
+@app.command()
+def augment(
+    image: Annotated[Path, typer.Argument(help="A picture.")],
+    augmentors: Annotated[
+        str, typer.Argument(metavar="FILE.py:NAME", help="An augmentor, or a list, or a function.")
+    ],
+    output: Annotated[Path, typer.Option(help="The .png or .jpg to write.")] = Path("augment.png"),
+    count: Annotated[int, typer.Option(min=1, help="How many versions.")] = 23,
+    seed: Annotated[int, typer.Option(help="Other numbers, other versions.")] = 0,
+) -> None:
+    """Draw a contact sheet: a picture, and versions of it that the augmentors make."""
+    from towerpack.cli.augment import (
+        augmented_versions,
+        contact_sheet,
+        load_augmentors,
+        read_picture,
+        write_picture,
+    )
+
+    try:
+        augmentor, original = load_augmentors(augmentors), read_picture(image)
+        write_picture(output, contact_sheet(augmented_versions(original, augmentor, count, seed)))
+    except (OSError, TypeError, ValueError) as error:
+        raise _refuse(str(error)) from error
+    typer.echo(f"{output}: the original and {count} versions by {augmentor!r}")
+
+
 def _open(path: Path, skip_damaged: bool = False):  # type: ignore[no-untyped-def]
     from towerpack.dataflow.serialize.open_stored import open_stored
 
