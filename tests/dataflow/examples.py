@@ -139,6 +139,12 @@ def ragged(ds: DataFlow) -> DataFlow:
     return df.MapData(ds, lambda dp: [np.full(1 + dp[0] % 3, dp[1]), dp[1]])
 
 
+def pictures(ds: DataFlow) -> DataFlow:
+    return df.MapData(
+        ds, lambda dp: [np.full((6, 6, 3), dp[0] * 9, np.uint8), np.float32([[1, dp[1] % 5]])]
+    )
+
+
 def first_of_two(df_lists: list[DataFlow]) -> DataFlow:
     return df.RandomChooseData([(df_lists[0], 0.3), (df_lists[1], 0.7)], seed=4)
 
@@ -245,4 +251,16 @@ STAGES = [
     ],
 ]
 
-EXAMPLES = [*SOURCES, *STAGES]
+FLIP = [df.imgaug.Flip(horiz=True), df.imgaug.RandomCrop((4, 4))]
+
+AUGMENTED = [
+    *stage("AugmentImageComponent", lambda ds: df.AugmentImageComponent(pictures(ds), FLIP)),
+    *stage("AugmentImageCoordinates", lambda ds: df.AugmentImageCoordinates(pictures(ds), FLIP)),
+    *stage(
+        "AugmentImageComponents",
+        lambda ds: df.AugmentImageComponents(pictures(ds), FLIP, index=(0,), coords_index=(1,)),
+    ),
+    *stage("MosaicData", lambda ds: df.MosaicData(pictures(ds), 8), ("listed",)),
+]
+
+EXAMPLES = [*SOURCES, *STAGES, *AUGMENTED]
