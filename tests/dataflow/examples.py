@@ -84,6 +84,15 @@ def filtered(size: int = 9) -> DataFlow:
     return df.FilterData(listed(size), lambda dp: dp[0] % 3 != 0)
 
 
+def numbers(size: int) -> DataFlow:
+    return df.DataFromList(list(range(size)), shuffle=False)
+
+
+def counted(size: int) -> DataFlow:
+    """As `numbers`, but it can only be iterated and has no length."""
+    return df.DataFromGenerator(lambda: iter(range(size)))
+
+
 INPUTS = {"listed": listed, "iterated": iterated, "dropping": dropping, "filtered": filtered}
 
 
@@ -137,12 +146,6 @@ def noisy(dp: Any, rng: Any) -> Any:
 
 def ragged(ds: DataFlow) -> DataFlow:
     return df.MapData(ds, lambda dp: [np.full(1 + dp[0] % 3, dp[1]), dp[1]])
-
-
-def pictures(ds: DataFlow) -> DataFlow:
-    return df.MapData(
-        ds, lambda dp: [np.full((6, 6, 3), dp[0] * 9, np.uint8), np.float32([[1, dp[1] % 5]])]
-    )
 
 
 def first_of_two(df_lists: list[DataFlow]) -> DataFlow:
@@ -251,16 +254,4 @@ STAGES = [
     ],
 ]
 
-FLIP = [df.imgaug.Flip(horiz=True), df.imgaug.RandomCrop((4, 4))]
-
-AUGMENTED = [
-    *stage("AugmentImageComponent", lambda ds: df.AugmentImageComponent(pictures(ds), FLIP)),
-    *stage("AugmentImageCoordinates", lambda ds: df.AugmentImageCoordinates(pictures(ds), FLIP)),
-    *stage(
-        "AugmentImageComponents",
-        lambda ds: df.AugmentImageComponents(pictures(ds), FLIP, index=(0,), coords_index=(1,)),
-    ),
-    *stage("MosaicData", lambda ds: df.MosaicData(pictures(ds), 8), ("listed",)),
-]
-
-EXAMPLES = [*SOURCES, *STAGES, *AUGMENTED]
+EXAMPLES = [*SOURCES, *STAGES]

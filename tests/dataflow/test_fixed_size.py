@@ -1,0 +1,39 @@
+import pytest
+
+from tests.dataflow.examples import counted, numbers
+from towerpack.dataflow import (
+    DataFromList,
+    FixedSizeData,
+)
+
+SOURCES = pytest.mark.parametrize("source", [numbers, counted], ids=["indexed", "iterated"])
+
+
+@SOURCES
+def test_fixed_size_as_its_users_know_it(source):
+    flow = FixedSizeData(source(5), 3)
+    assert [list(flow) for _ in range(4)] == [[0, 1, 2], [3, 4, 0], [1, 2, 3], [4, 0, 1]]
+    again = FixedSizeData(source(5), 3, keep_state=False)
+    assert [list(again) for _ in range(2)] == [[0, 1, 2], [0, 1, 2]]
+    longer = FixedSizeData(source(5), 6, keep_state=False)
+    assert [list(longer) for _ in range(2)] == [[0, 1, 2, 3, 4, 0]] * 2
+    assert len(longer) == 6
+
+
+@SOURCES
+def test_fixed_size_starts_a_later_epoch_in_the_right_place(source):
+    assert list(FixedSizeData(source(5), 3).iterate(epoch=3)) == [4, 0, 1]
+
+
+def test_fixed_size_over_a_shuffled_source_gives_whole_epochs():
+    flow = FixedSizeData(DataFromList(list(range(6))), 4)
+    seen = [x for _ in range(3) for x in flow]
+    assert sorted(seen[:6]) == sorted(seen[6:]) == list(range(6))
+    assert seen[:6] != seen[6:]
+
+
+def test_fixed_size_of_nothing_is_an_error_and_not_a_hang():
+    with pytest.raises(ValueError, match="expected datapoints, but DataFromList is empty"):
+        FixedSizeData(numbers(0), 3)
+    with pytest.raises(ValueError, match="gave none"):
+        list(FixedSizeData(counted(0), 3))
