@@ -23,7 +23,6 @@ from towerpack.models.enable_argscope import (
 )
 from towerpack.models.fc import FullyConnected
 from towerpack.models.layer_norm import GroupNorm, InstanceNorm, LayerNorm, RMSNorm
-from towerpack.models.layer_table import disable_layer_logging, layer_table, log_layer_table
 from towerpack.models.linearwrap import LinearWrap
 from towerpack.models.model_desc import ModelDesc, ModelDescBase
 from towerpack.models.nonlin import (
@@ -53,6 +52,7 @@ from towerpack.models.regularize import (
 from towerpack.models.shapes import batch_flatten
 from towerpack.models.spectral_norm import SpectralNorm
 from towerpack.models.squeeze_excite import SqueezeExcite
+from towerpack.models.table import disable_layer_logging, layer_table, log_layer_table
 from towerpack.models.transformer import TransformerBlock
 from towerpack.models.upsampling import FixedUnPooling, PixelShuffle, UpSampling
 

@@ -7,7 +7,7 @@ from typing import Any
 from towerpack._tensorflow import tf
 from towerpack.models.convolution import OLD_CONV_NAMES, checked_padding
 from towerpack.models.data_format import channels_of, in_fast_format, spatial_axes, tf_data_format
-from towerpack.models.registry import VariableHolder, layer_register
+from towerpack.models.registry import VariableHolder, layer_register, register_alias
 from towerpack.models.shapes import expect_rank, size_of, sizes
 from towerpack.models.weights import Activation, Regularizer, add_bias, bias, finished, kernel
 
@@ -66,4 +66,4 @@ def Conv2DTranspose(
     return finished(output, activation, variables)
 
 
-Deconv2D = Conv2DTranspose
+Deconv2D = register_alias("Deconv2D", Conv2DTranspose)

@@ -78,6 +78,8 @@ def _enable_class(cls: type, undo: contextlib.ExitStack) -> None:
             kwargs = signature.with_defaults((self, *args), kwargs)
         original(self, *args, **kwargs)
 
+    # Keras asks for the signature in a way that does not look through wrappers.
+    initialize.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
     cls.__init__ = initialize  # type: ignore[misc]
     cls.modern_arguments = staticmethod(signature.checked)  # type: ignore[attr-defined]
     undo.callback(setattr, cls, "__init__", original)

@@ -11,7 +11,7 @@ from typing import Any
 
 from towerpack._tensorflow import tf, v1
 from towerpack.models.argscope import get_arg_scope
-from towerpack.models.layer_table import record_layer
+from towerpack.models.table import record_layer
 from towerpack.tower import get_current_tower_context
 
 # Several under one name where two modules of a user chose the same.
@@ -83,6 +83,12 @@ def _register(layer: Callable[..., Any]) -> None:
         if other.__module__ != layer.__module__ and not other.__module__.startswith(f"{_OWN}.")
     ]
     _layers[layer.__name__] = [*kept, layer]
+
+
+def register_alias(name: str, layer: Callable[..., Any]) -> Callable[..., Any]:
+    """A second name of a layer in chains; argscope and the table know it by its first."""
+    _layers[name] = [layer]
+    return layer
 
 
 def get_registered_layer(name: str) -> Callable[..., Any] | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
 from towerpack.core import logger
 from towerpack.models.weights import Regularizer
-from towerpack.tower import TowerContext, get_current_tower_context
+from towerpack.tower import TowerContext, VariableStore, get_current_tower_context
+
+_warned: weakref.WeakKeyDictionary[VariableStore, set[str]] = weakref.WeakKeyDictionary()
 
 
 def l2_regularizer(scale: float = 1.0) -> Regularizer:
@@ -37,12 +40,20 @@ def regularize_cost(regex: str, func: Callable[[Any], Any], name: str = "regular
     names = [path for path in context.store.trainable() if path.startswith(own)]
     chosen = [path for path in names if re.search(regex, path)]
     if not chosen:
-        logger.warning(
-            "regularize_cost: no trainable variable's name contains %r; there are %s", regex, names
-        )
+        _warn_once(context.store, regex, names)
         return tf.zeros([], tf.float32, name=name)
     weights = [tf.cast(context.store[path], tf.float32) for path in chosen]
     return tf.add_n([tf.cast(func(weight), tf.float32) for weight in weights], name=name)
+
+
+def _warn_once(store: VariableStore, regex: str, names: list[str]) -> None:
+    """Once for each model: its tower is traced many times."""
+    warned = _warned.setdefault(store, set())
+    if regex not in warned:
+        warned.add(regex)
+        logger.warning(
+            "regularize_cost: no trainable variable's name contains %r; there are %s", regex, names
+        )
 
 
 def regularize_cost_from_collection(name: str = "regularize_cost") -> Any:
