@@ -18,7 +18,9 @@ from towerpack.core import logger
 from towerpack.dataflow import BatchData, DataFromArrays, MapData
 from towerpack.input_source import QueueInput, SignatureError
 from towerpack.models import FullyConnected
+from towerpack.monitor import MonitorBase
 from towerpack.predict import OfflinePredictor, PredictConfig
+from towerpack.tower import SummaryGradient, add_tensor_summary, apply_grad_processors
 from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
 
 STEPS = SAMPLES // BATCH
@@ -292,3 +294,106 @@ def test_an_optimizer_of_another_kind_is_refused():
 
     with pytest.raises(TypeError, match="received 'adam'"):
         train(Wrong())
+
+
+class Summarized(TinyModel):
+    def build_graph(self, x, label):
+        add_tensor_summary(x, ["rms", "histogram"], name="inputs")
+        return super().build_graph(x, label)
+
+    def optimizer(self):
+        return apply_grad_processors(super().optimizer(), [SummaryGradient("fc/W")])
+
+
+def test_summaries_are_computed_with_the_last_step_of_each_epoch():
+    class Counts(MonitorBase):
+        def __init__(self):
+            self.scalars, self.histograms = [], []
+
+        def process_scalar(self, name, value, step, epoch):
+            self.scalars.append((name, step))
+
+        def process_histogram(self, name, values, step, epoch):
+            self.histograms.append((name, values.size, step))
+
+    counts = Counts()
+    train(Summarized(), monitors=[counts])
+    for name in ("inputs-rms", "fc/W-grad/rms"):
+        assert [step for n, step in counts.scalars if n == name] == [STEPS, 2 * STEPS]
+    assert ("inputs", BATCH * 4, STEPS) in counts.histograms
+    assert ("fc/W-grad", 12, STEPS) in counts.histograms
+
+
+@pytest.mark.parametrize("library", [tf.summary, v1.summary])
+def test_summaries_of_tensorflow_are_written_with_the_last_step(directory, library):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    class Writes(TinyModel):
+        def build_graph(self, x, label):
+            library.scalar("largest", tf.reduce_max(x))
+            return super().build_graph(x, label)
+
+    train(Writes(), callbacks=[InferenceRunner(tiny_flow(), ScalarStats("cost"))])
+    (file,) = directory.glob("events*")
+    events = EventAccumulator(str(file))
+    events.Reload()
+    assert [event.step for event in events.Tensors("largest")] == [STEPS - 1, 2 * STEPS - 1]
+
+
+def test_eager_steps_equal_traced_ones_and_run_line_by_line():
+    seen = []
+
+    class Debugged(TinyModel):
+        def build_graph(self, x, label):
+            if tf.executing_eagerly():
+                seen.append(float(tf.reduce_sum(x)))
+            return super().build_graph(x, label)
+
+    traced = SimpleTrainer()
+    eager = SimpleTrainer(eager=True)
+    for trainer in (traced, eager):
+        tf.random.set_seed(0)
+        config = TrainConfig(model=Debugged(), dataflow=tiny_flow(), monitors=[], max_epoch=2)
+        launch_train_with_config(config, trainer)
+    assert len(seen) == 2 * STEPS
+    np.testing.assert_allclose(traced.store["fc/W"], eager.store["fc/W"], atol=1e-6)
+    assert eager.moving_averages["cost"].value() == pytest.approx(
+        traced.moving_averages["cost"].value(), rel=1e-5
+    )
+
+
+def test_a_step_traced_again_after_the_first_epoch_is_said_with_the_reason(directory):
+    class AsksLate(Callback):
+        def _before_run(self):
+            return ["prob"] if self.epoch_num == 2 else None
+
+    train(callbacks=[AsksLate()])
+    log = (directory / "log.log").read_text()
+    assert log.count("traced again") == 1
+    assert "callbacks asked for ['prob']" in log
+
+
+def test_check_numerics_names_the_line_of_the_user():
+    class LogOfNothing(TinyModel):
+        def build_graph(self, x, label):
+            cost = super().build_graph(x, label)
+            return cost + 0 * tf.reduce_sum(tf.math.log(-tf.abs(x)))  # the guilty line
+
+    tf.debugging.enable_check_numerics()
+    try:
+        with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+            train(LogOfNothing())
+    finally:
+        tf.debugging.disable_check_numerics()
+    assert "op_type='Log'" in str(caught.value) or "Log" in str(caught.value)
+    assert "test_simple.py" in str(caught.value)
+
+
+def test_towers_are_found_by_purpose():
+    trainer = train(callbacks=[InferenceRunner(tiny_flow(), ScalarStats("cost"))], max_epoch=1)
+    assert len(trainer.towers.training()) == 1
+    assert len(trainer.towers.inference()) == 1
+    assert trainer.towers.training()[0].get_variable("fc/W") is trainer.store["fc/W"]
+    assert trainer.towers.training()[0]["cost"].shape == []
+    with pytest.raises(KeyError, match="no tower is named"):
+        trainer.towers["tower7"]

@@ -10,7 +10,7 @@ from towerpack.callbacks.inference import ClassificationError, Inferencer, Scala
 from towerpack.callbacks.inference_runner import InferenceRunner
 from towerpack.callbacks.progress_bar import ProgressBar
 from towerpack.callbacks.saver import ModelSaver
-from towerpack.callbacks.summary import MovingAverageSummary
+from towerpack.callbacks.summary import MergeAllSummaries, MovingAverageSummary
 
 __all__ = [
     "Callback",
@@ -18,6 +18,7 @@ __all__ = [
     "ClassificationError",
     "InferenceRunner",
     "Inferencer",
+    "MergeAllSummaries",
     "ModelSaver",
     "MovingAverageSummary",
     "ProgressBar",

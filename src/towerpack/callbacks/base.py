@@ -19,6 +19,7 @@ class TrainerView(Protocol):
     tower_func: TowerFunc
     input_source: InputSource
     moving_averages: dict[str, MovingAverage]
+    has_summaries: bool
     is_chief: bool
     epoch_num: int
     global_step: int

@@ -30,6 +30,12 @@ class MonitorBase:
     def process_image(self, name: str, images: np.ndarray, step: int, epoch: int) -> None:
         """`images` is uint8 [N, height, width, 1, 3 or 4]."""
 
+    def process_histogram(self, name: str, values: np.ndarray, step: int, epoch: int) -> None:
+        """`values` are the numbers themselves, flat."""
+
+    def process_summary(self, serialized: bytes, step: int, epoch: int) -> None:
+        """A serialized `Summary` of TensorBoard that holds no plain scalar."""
+
     def flush(self, step: int, epoch: int) -> None: ...
 
     def close(self) -> None: ...

@@ -19,6 +19,7 @@ import numpy as np
 from towerpack.core.optional import require
 from towerpack.monitor.base import MonitorBase, RunInfo
 
+HISTOGRAM_BINS = 30  # as many as TensorBoard draws
 _MASK_DELTA = 0xA282EAD8
 
 
@@ -59,6 +60,14 @@ class TFEventWriter(MonitorBase):
             tag = name if len(images) == 1 else f"{name}/{number}"
             self._write_summary(step, tag=tag, image=picture)
 
+    def process_histogram(self, name: str, values: np.ndarray, step: int, epoch: int) -> None:
+        if values.size:
+            self._write_summary(step, tag=name, histo=_histogram(values))
+
+    def process_summary(self, serialized: bytes, step: int, epoch: int) -> None:
+        summary = require("tensorboard.compat.proto.summary_pb2", extra="tf")
+        self._write(step=step, summary=summary.Summary.FromString(serialized))
+
     def flush(self, step: int, epoch: int) -> None:
         if self._file:
             self._file.flush()
@@ -77,6 +86,23 @@ class TFEventWriter(MonitorBase):
             event = require("tensorboard.compat.proto.event_pb2", extra="tf")
             record = event.Event(wall_time=time.time(), **content).SerializeToString()
             self._file.write(_framed(record))
+
+
+def _histogram(values: np.ndarray) -> Any:
+    summary = require("tensorboard.compat.proto.summary_pb2", extra="tf")
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        finite = np.zeros(1)
+    counts, edges = np.histogram(finite, bins=HISTOGRAM_BINS)
+    return summary.HistogramProto(
+        min=finite.min(),
+        max=finite.max(),
+        num=finite.size,
+        sum=finite.sum(),
+        sum_squares=np.square(finite).sum(),
+        bucket_limit=edges[1:].tolist(),
+        bucket=counts.tolist(),
+    )
 
 
 def _framed(record: bytes) -> bytes:

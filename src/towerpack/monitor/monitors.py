@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from towerpack.core.optional import require
 from towerpack.monitor.base import MonitorBase, RunInfo
 
 
@@ -50,6 +51,24 @@ class Monitors:
             images = np.clip(images, 0, 255).astype(np.uint8)
         for monitor in self.monitors:
             monitor.process_image(name, images, self.step, self.epoch)
+
+    def put_histogram(self, name: str, values: np.ndarray) -> None:
+        """The distribution of any numbers."""
+        flat = np.asarray(values, np.float64).reshape(-1)
+        for monitor in self.monitors:
+            monitor.process_histogram(name, flat, self.step, self.epoch)
+
+    def put_summary(self, serialized: bytes) -> None:
+        """A serialized `Summary` of TensorBoard; its scalars go where scalars go."""
+        summary_pb2 = require("tensorboard.compat.proto.summary_pb2", extra="tf")
+        summary = summary_pb2.Summary.FromString(serialized)
+        for value in summary.value:
+            if value.HasField("simple_value"):
+                self.put_scalar(value.tag, value.simple_value)
+                continue
+            single = summary_pb2.Summary(value=[value]).SerializeToString()
+            for monitor in self.monitors:
+                monitor.process_summary(single, self.step, self.epoch)
 
     def get_latest(self, name: str) -> float:
         return self.get_history(name)[-1][1]

@@ -8,19 +8,79 @@ that the user gave them.
 
 from towerpack.tower.context import TowerContext, get_current_tower_context
 from towerpack.tower.global_step import get_global_step_var
+from towerpack.tower.gradproc import (
+    CheckGradient,
+    FilterNoneGrad,
+    GlobalNormClip,
+    GradientProcessor,
+    MapGradient,
+    PrintGradient,
+    ScaleGradient,
+    SummaryGradient,
+)
+from towerpack.tower.optimizer import (
+    AccumGradOptimizer,
+    PostProcessOptimizer,
+    ProxyOptimizer,
+    VariableAssignmentOptimizer,
+    apply_grad_processors,
+)
+from towerpack.tower.scopes import (
+    auto_reuse_variable_scope,
+    cached_name_scope,
+    under_name_scope,
+    under_variable_scope,
+)
 from towerpack.tower.store import VariableStore
-from towerpack.tower.summary import add_moving_summary
-from towerpack.tower.tower_func import TowerFunc, TowerTensorHandle, get_op_tensor_name
+from towerpack.tower.summary import (
+    add_activation_summary,
+    add_image_summary,
+    add_moving_summary,
+    add_param_summary,
+    add_tensor_summary,
+)
+from towerpack.tower.tower_func import (
+    TowerFunc,
+    TowerTensorHandle,
+    TowerTensorHandles,
+    get_op_tensor_name,
+)
 from towerpack.tower.traced import TracedTower
+from towerpack.tower.varreplace import custom_getter_scope, freeze_variables, remap_variables
 
 __all__ = [
+    "AccumGradOptimizer",
+    "CheckGradient",
+    "FilterNoneGrad",
+    "GlobalNormClip",
+    "GradientProcessor",
+    "MapGradient",
+    "PostProcessOptimizer",
+    "PrintGradient",
+    "ProxyOptimizer",
+    "ScaleGradient",
+    "SummaryGradient",
     "TowerContext",
     "TowerFunc",
     "TowerTensorHandle",
+    "TowerTensorHandles",
     "TracedTower",
+    "VariableAssignmentOptimizer",
     "VariableStore",
+    "add_activation_summary",
+    "add_image_summary",
     "add_moving_summary",
+    "add_param_summary",
+    "add_tensor_summary",
+    "apply_grad_processors",
+    "auto_reuse_variable_scope",
+    "cached_name_scope",
+    "custom_getter_scope",
+    "freeze_variables",
     "get_current_tower_context",
     "get_global_step_var",
     "get_op_tensor_name",
+    "remap_variables",
+    "under_name_scope",
+    "under_variable_scope",
 ]

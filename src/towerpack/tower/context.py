@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -20,6 +21,14 @@ class MovingSummary(NamedTuple):
     name: str
     tensor: Any
     decay: float
+
+
+class Summary(NamedTuple):
+    """Something to show now and then: kind is 'scalar', 'histogram' or 'image'."""
+
+    kind: str
+    name: str
+    tensor: Any
 
 
 class TowerContext:
@@ -42,6 +51,9 @@ class TowerContext:
         self.name, self.is_training, self.store = name, is_training, store
         self.index, self.total, self.vs_name = index, total, vs_name
         self.moving_summaries: list[MovingSummary] = []
+        self.summaries: list[Summary] = []
+        self.at_end: list[Callable[[], None]] = []
+        self.names_used = 0
         self._stack = contextlib.ExitStack()
 
     @property
@@ -84,7 +96,12 @@ class TowerContext:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _current.context = None
+        try:
+            if kind is None:
+                for action in self.at_end:  # what needs to know all variables of the tower
+                    action()
+        finally:
+            _current.context = None
         self._stack.__exit__(kind, error, traceback)
 
     def __repr__(self) -> str:

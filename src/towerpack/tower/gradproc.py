@@ -9,6 +9,7 @@ from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.core import logger
+from towerpack.tower.context import Summary, get_current_tower_context
 from towerpack.tower.store import VariableStore
 
 GradsAndVars = Sequence[tuple[Any, Any]]
@@ -111,6 +112,26 @@ class CheckGradient(GradientProcessor):
             (tf.debugging.check_numerics(tf.convert_to_tensor(g), f"gradient of {_name(v)}"), v)
             for g, v in grads_and_vars
         ]
+
+
+class SummaryGradient(GradientProcessor):
+    """Histogram and rms of each gradient whose variable's whole name matches, as summaries."""
+
+    def __init__(self, regex: str = ".*"):
+        self.regex = re.compile(regex)
+
+    def _process(self, grads_and_vars: list[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
+        context = get_current_tower_context()
+        if context is None or not context.is_main_training_tower:
+            return grads_and_vars
+        for gradient, variable in grads_and_vars:
+            name = _name(variable)
+            if self.regex.fullmatch(name):
+                dense = tf.convert_to_tensor(gradient)
+                rms = tf.sqrt(tf.reduce_mean(tf.square(dense)))
+                context.summaries.append(Summary("histogram", f"{name}-grad", dense))
+                context.summaries.append(Summary("scalar", f"{name}-grad/rms", rms))
+        return grads_and_vars
 
 
 class PrintGradient(GradientProcessor):

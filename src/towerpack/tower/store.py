@@ -43,6 +43,7 @@ class VariableStore:
     def __init__(self) -> None:
         self.variables: dict[str, Any] = {}
         self.frozen_reason: str | None = None
+        self.summary_names: list[str] = []
         self._local: set[str] = set()
         self._visits: list[_Visit] = []
         self._first_counts: dict[str, int] | None = None

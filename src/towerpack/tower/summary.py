@@ -1,14 +1,36 @@
-"""Summaries asked for inside a tower."""
+"""Summaries asked for inside a tower.
+
+Moving averages are kept on the device, in every step, and read once an epoch. Everything else
+(histograms, images, single values) is computed only in the steps in which someone asks for it:
+`MergeAllSummaries`, with the last step of each epoch by default.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf
-from towerpack.tower.context import MovingSummary, TowerContext, get_current_tower_context
+from towerpack.tower.context import (
+    MovingSummary,
+    Summary,
+    TowerContext,
+    get_current_tower_context,
+)
 from towerpack.tower.store import VariableStore
 
 EMA_SCOPE = "EMA"
+ALL_SUMMARIES = ":all summaries:"
+"""What a callback asks for, like a tensor's name, to get `collect_summaries` of the step."""
+
+_TYPES = {
+    "scalar": lambda x: x,
+    "mean": tf.reduce_mean,
+    "rms": lambda x: tf.sqrt(tf.reduce_mean(tf.square(tf.cast(x, tf.float32)))),
+    "sparsity": lambda x: tf.math.zero_fraction(x),
+    "histogram": lambda x: x,
+}
 
 
 def add_moving_summary(*tensors: Any, decay: float = 0.95) -> None:
@@ -17,27 +39,79 @@ def add_moving_summary(*tensors: Any, decay: float = 0.95) -> None:
     Acts in the main training tower only; elsewhere it does nothing. The average is kept on the
     device and costs no fetch per step. It is debiased: after one step it is that step's value.
     """
-    context = get_current_tower_context()
-    if context is None:
-        raise RuntimeError("add_moving_summary must be called inside a tower function")
-    if not context.is_main_training_tower:
-        return
-    for tensor in tensors:
-        if not tf.is_tensor(tensor):
-            raise TypeError(f"expected tensors, one argument each, received {tensor!r}")
-        if tensor.shape.rank != 0:
-            raise ValueError(f"expected a scalar, received {tensor}; take its mean first")
-        name = context.without_prefix(tensor.op.name)
+    context = _main_context("add_moving_summary")
+    for tensor in tensors if context else ():
+        _check_scalar(tensor)
+        name = _name_in_tower(context, tensor)
         context.moving_summaries.append(MovingSummary(name, tensor, decay))
 
 
-def update_moving_averages(context: TowerContext) -> dict[str, Any]:
+def add_tensor_summary(
+    x: Any, types: Sequence[str], name: str | None = None, main_tower_only: bool = True
+) -> None:
+    """Summaries of a tensor: 'scalar', 'histogram', 'sparsity', 'mean' or 'rms' of it."""
+    context = _main_context("add_tensor_summary", main_tower_only)
+    if context is None:
+        return
+    base = name or _name_in_tower(context, x)
+    for kind in types:
+        if kind not in _TYPES:
+            raise ValueError(f"expected types of {sorted(_TYPES)}, received {kind!r}")
+        if kind == "scalar":
+            _check_scalar(x)
+        full = base if kind in ("scalar", "histogram") else f"{base}-{kind}"
+        shown = "histogram" if kind == "histogram" else "scalar"
+        context.summaries.append(Summary(shown, full, _TYPES[kind](x)))
+
+
+def add_activation_summary(
+    x: Any, types: Sequence[str] = ("sparsity", "rms", "histogram"), name: str | None = None
+) -> None:
+    """Summaries of a layer's output."""
+    add_tensor_summary(x, types, name and f"activation-summary/{name}")
+
+
+def add_param_summary(*patterns: tuple[str, Sequence[str]]) -> None:
+    """Summaries of the trainable variables whose whole names match: `('.*/W', ['histogram'])`."""
+    context = _main_context("add_param_summary")
+    if context is None:
+        return
+    compiled = [(re.compile(regex), types) for regex, types in patterns]
+    context.at_end.append(lambda: _summarize_parameters(context, compiled))
+
+
+def _summarize_parameters(context: TowerContext, patterns: list[Any]) -> None:
+    for name, variable in context.store.trainable().items():
+        for regex, types in patterns:
+            if regex.fullmatch(name):
+                scalar = variable.shape.rank == 0
+                wanted = [k for k in types if scalar or k != "scalar"]
+                add_tensor_summary(variable.read_value(), wanted, f"param-summary/{name}")
+
+
+def add_image_summary(name: str, images: Any, max_images: int = 3) -> None:
+    """The first of a batch of pictures, [N, height, width, 1, 3 or 4]; floats are 0..255."""
+    context = _main_context("add_image_summary")
+    if context is not None:
+        if images.shape.rank != 4:
+            raise ValueError(f"expected pictures of shape NHWC, received {images.shape}")
+        context.summaries.append(Summary("image", name, images[:max_images]))
+
+
+def collect_summaries(context: TowerContext) -> dict[str, dict[str, Any]]:
+    """The tensors of all summaries of a tower, by kind and name; called inside the traced step."""
+    found: dict[str, dict[str, Any]] = {"scalar": {}, "histogram": {}, "image": {}}
+    for kind, name, tensor in context.summaries:
+        found[kind][name] = tensor
+    return found
+
+
+def update_moving_averages(context: TowerContext) -> dict[str, MovingAverage]:
     """Adds the updates of the averages to the step being traced; the averages by name."""
-    averages = {}
-    with context.store.scope():
-        for name, tensor, decay in context.moving_summaries:
-            averages[name] = MovingAverage(context.store, name, decay).update(tensor)
-    return averages
+    return {
+        name: MovingAverage(context.store, name, decay).update(tensor)
+        for name, tensor, decay in context.moving_summaries
+    }
 
 
 class MovingAverage:
@@ -61,3 +135,36 @@ class MovingAverage:
     def value(self) -> float:
         weight = float(self.weight.numpy())
         return float(self.total.numpy()) / weight if weight else float("nan")
+
+
+def _main_context(caller: str, main_tower_only: bool = True) -> Any:
+    """The context if summaries of this tower count; None if not."""
+    context = get_current_tower_context()
+    if context is None:
+        raise RuntimeError(f"{caller} must be called inside a tower function")
+    wanted = context.is_main_training_tower if main_tower_only else context.is_training
+    return context if wanted else None
+
+
+def _check_scalar(tensor: Any) -> None:
+    if not tf.is_tensor(tensor):
+        raise TypeError(f"expected tensors, one argument each, received {tensor!r}")
+    if tensor.shape.rank != 0:
+        raise ValueError(f"expected a scalar, received {tensor}; take its mean first")
+
+
+def _name_in_tower(context: TowerContext, tensor: Any) -> str:
+    """The operation's name as users know it.
+
+    Eager tensors have none: they get the names of the trace that came before, in its order.
+    """
+    names = context.store.summary_names
+    if tf.executing_eagerly():
+        context.names_used += 1
+        return names[context.names_used - 1]
+    name = context.without_prefix(tensor.op.name)
+    if context.names_used == 0:
+        names.clear()
+    context.names_used += 1
+    names.append(name)
+    return name

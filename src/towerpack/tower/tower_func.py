@@ -52,6 +52,21 @@ class TowerTensorHandle:
     def __getitem__(self, name: str) -> Any:
         return self.get_tensor(name)
 
+    def get_variable(self, name: str) -> Any:
+        """The variable that this tower knows by that name."""
+        return self.context.store[name]
+
+    def get_variables(self, names: Sequence[str]) -> list[Any]:
+        return [self.get_variable(name) for name in names]
+
+    def get_collection(self, key: str) -> list[Any]:
+        """What the tower function put into a collection of its graph."""
+        return [] if self._graph is None else self._graph.get_collection(key)
+
+    @property
+    def outputs(self) -> Any:
+        return self.output
+
     def _explain(self, name: str, known: list[str]) -> str:
         op, _ = get_op_tensor_name(name)
         near = difflib.get_close_matches(op, [*known, *self._inputs_by_name], n=4, cutoff=0.5)
@@ -60,6 +75,31 @@ class TowerTensorHandle:
             f"the tower has no tensor named {name!r}; {hint}. Name it in the tower function: "
             f"tf.identity(x, name={name!r})"
         )
+
+
+class TowerTensorHandles:
+    """The towers of a model: by number, by name, or only those for training or inference."""
+
+    def __init__(self, handles: Sequence[TowerTensorHandle]):
+        self._handles = list(handles)
+
+    def __getitem__(self, which: int | str) -> TowerTensorHandle:
+        if isinstance(which, int):
+            return self._handles[which]
+        for handle in self._handles:
+            if handle.context.name == which:
+                return handle
+        names = [handle.context.name for handle in self._handles]
+        raise KeyError(f"no tower is named {which!r}; there are {names}")
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def training(self) -> TowerTensorHandles:
+        return TowerTensorHandles([h for h in self._handles if h.is_training])
+
+    def inference(self) -> TowerTensorHandles:
+        return TowerTensorHandles([h for h in self._handles if not h.is_training])
 
 
 class TowerFunc:
@@ -72,6 +112,7 @@ class TowerFunc:
 
     def __init__(self, func: Callable[..., Any], signature: Sequence[Any]):
         self.func, self.signature = func, checked_signature(signature)
+        self._handles: dict[tuple[str, bool], TowerTensorHandle] = {}
 
     @property
     def input_names(self) -> list[str]:
@@ -87,7 +128,14 @@ class TowerFunc:
                 f"{len(inputs)}"
             )
         output = self.func(*inputs)
-        return TowerTensorHandle(context, self.signature, inputs, output)
+        handle = TowerTensorHandle(context, self.signature, inputs, output)
+        self._handles[context.name, context.is_training] = handle  # a new trace replaces the old
+        return handle
+
+    @property
+    def towers(self) -> TowerTensorHandles:
+        """The towers built so far, each as its latest trace."""
+        return TowerTensorHandles(list(self._handles.values()))
 
 
 def checked_signature(signature: Sequence[Any]) -> list[Any]:

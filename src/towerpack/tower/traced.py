@@ -8,6 +8,7 @@ from typing import Any
 from towerpack._tensorflow import tf, v1
 from towerpack.tower.context import TowerContext
 from towerpack.tower.store import VariableStore
+from towerpack.tower.summary_writer import silenced
 from towerpack.tower.tower_func import TowerFunc, TowerTensorHandle
 
 
@@ -23,7 +24,7 @@ class TracedTower:
         handles: list[TowerTensorHandle] = []
 
         def build(*inputs: Any) -> list[Any]:
-            with TowerContext(name, is_training=False, store=store):
+            with silenced(), TowerContext(name, is_training=False, store=store):
                 handles.append(tower_func(*inputs))
             return []
 

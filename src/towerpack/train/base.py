@@ -28,6 +28,7 @@ class Trainer:
 
     def __init__(self) -> None:
         self.moving_averages: dict[str, MovingAverage] = {}
+        self.has_summaries = False
         self.store = VariableStore()
         self.monitors = Monitors([])
         self.callbacks = Callbacks([])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from towerpack.callbacks import Callback, MovingAverageSummary, ProgressBar
+from towerpack.callbacks import Callback, MergeAllSummaries, MovingAverageSummary, ProgressBar
 from towerpack.checkpoint import ModelLoader
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, QueueInput
@@ -16,7 +16,7 @@ from towerpack.monitor import JSONWriter, MonitorBase, ScalarPrinter, TFEventWri
 
 def DEFAULT_CALLBACKS() -> list[Callback]:
     """The callbacks that every run gets unless `extra_callbacks` says otherwise."""
-    return [MovingAverageSummary(), ProgressBar()]
+    return [MovingAverageSummary(), ProgressBar(), MergeAllSummaries()]
 
 
 def DEFAULT_MONITORS() -> list[MonitorBase]:
