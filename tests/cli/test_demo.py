@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from towerpack.cli import demo, demo_picture
+from towerpack.cli import demo, demo_data, demo_picture
 from towerpack.dataflow.dataset import MnistSample
 
 
 def test_shift_moves_the_digit_and_keeps_the_label():
     image, label = MnistSample("test", shuffle=False)[0]
     rng = np.random.default_rng(0)
-    moved = [demo.shift([image, label], rng) for _ in range(20)]
+    moved = [demo_data.shift([image, label], rng) for _ in range(20)]
     assert all(m.shape == image.shape and m.dtype == image.dtype and y == label for m, y in moved)
     assert len({m.tobytes() for m, _ in moved}) > 5
 
 
 def test_the_picture_shows_wrong_digits_first(tmp_path):
-    images, labels = demo.read_all(MnistSample("test", shuffle=False))
+    images, labels = demo_data.all_test_digits()
     probabilities = np.eye(10)[labels]
     probabilities[7] = np.roll(probabilities[7], 1)
     history = [

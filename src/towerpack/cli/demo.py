@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from towerpack._tensorflow import tf
 from towerpack.callbacks import ClassificationError, InferenceRunner, ModelSaver, ScalarStats
-from towerpack.cli.demo_model import IMAGE_SIZE, Digits
+from towerpack.cli.demo_data import all_test_digits, training_flow, validation_flow
+from towerpack.cli.demo_model import Digits
 from towerpack.cli.demo_picture import draw
 from towerpack.core import logger
-from towerpack.dataflow import BatchData, MapData, MultiProcessRunner
-from towerpack.dataflow.dataset import MnistSample
 from towerpack.export import ModelExporter
 from towerpack.input_source import QueueInput
 from towerpack.monitor import JSONWriter
@@ -22,9 +20,7 @@ from towerpack.predict import OfflinePredictor, PredictConfig
 from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
 
 EPOCHS = 15
-BATCH = 64
 SEED = 0
-MOST_PIXELS = 2
 
 
 def main(directory: str | Path = "train_log/demo", epochs: int = EPOCHS) -> float:
@@ -37,7 +33,7 @@ def main(directory: str | Path = "train_log/demo", epochs: int = EPOCHS) -> floa
     predictor_config = PredictConfig(
         model=Digits(), input_names=["image"], output_names=["prob"], session_init=directory
     )
-    images, labels = read_all(MnistSample("test", shuffle=False))
+    images, labels = all_test_digits()
     (probabilities,) = OfflinePredictor(predictor_config)(images)
     accuracy = float(np.mean(probabilities.argmax(axis=1) == labels))
 
@@ -55,34 +51,17 @@ def main(directory: str | Path = "train_log/demo", epochs: int = EPOCHS) -> floa
     return accuracy
 
 
-def shift(datapoint: list[Any], rng: np.random.Generator) -> list[Any]:
-    """Moves the digit by up to two pixels: what it is does not depend on where it is."""
-    image, label = datapoint
-    padded = np.pad(image, MOST_PIXELS)
-    top, left = rng.integers(0, 2 * MOST_PIXELS, size=2, endpoint=True)
-    return [padded[top : top + IMAGE_SIZE, left : left + IMAGE_SIZE], label]
-
-
 def train(epochs: int) -> None:
-    digits = MnistSample("train", shuffle=True, seed=SEED)
-    batches = BatchData(MapData(digits, shift), BATCH)
-    training = MultiProcessRunner(batches, num_prefetch=8, num_proc=1)
-    validation = BatchData(MnistSample("test", shuffle=False), 200, remainder=True)
     config = TrainConfig(
         model=Digits(),
-        data=QueueInput(training),
+        data=QueueInput(training_flow(SEED)),
         callbacks=[
             ModelSaver(max_to_keep=3),
-            InferenceRunner(validation, [ScalarStats("cost"), ClassificationError()]),
+            InferenceRunner(validation_flow(), [ScalarStats("cost"), ClassificationError()]),
         ],
         max_epoch=epochs,
     )
     launch_train_with_config(config, SimpleTrainer())
-
-
-def read_all(flow: MnistSample) -> tuple[np.ndarray, np.ndarray]:
-    images, labels = BatchData(flow, len(flow))[0]
-    return images, labels
 
 
 def shorter(path: Path) -> Path:
