@@ -19,7 +19,7 @@ from towerpack.dataflow.stage_costs import StageCost, slowest, stage_costs
 from towerpack.dataflow.statistics import Parallel, ParallelStatistics, snapshot, walk
 
 CHUNK = 64  # datapoints asked for at a time where stages are measured by index
-BAR_WIDTH = 24
+BAR_WIDTH = 16
 PROFILE_LINES = 12
 IDLE_QUEUE = 0.2  # fill below which the consumer mostly waits
 FULL_QUEUE = 0.8  # and above which the workers mostly do
@@ -62,10 +62,10 @@ class BenchResult:
         table = Table(
             title=f"{self.label}: {number(self.throughput)} datapoints/s", title_justify="left"
         )
-        table.add_column("stage")
+        table.add_column("stage", overflow="fold")
         table.add_column("runs in")
         table.add_column("µs each", justify="right")
-        table.add_column("its own time", justify="left", no_wrap=True)
+        table.add_column("its own time", no_wrap=True)
         total = max((cost.load for cost in self.stages if not cost.parallel), default=0.0)
         for cost in self.stages:
             share = cost.load / total if total and not cost.parallel else 0.0

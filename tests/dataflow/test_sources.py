@@ -1,0 +1,149 @@
+"""Sources of plain Python and numpy."""
+
+import multiprocessing
+import queue
+import sys
+
+import numpy as np
+import pytest
+
+from towerpack.dataflow import (
+    BatchData,
+    DataFlowReentrantGuard,
+    DataFromArrays,
+    DataFromGenerator,
+    DataFromIterable,
+    DataFromList,
+    DataFromQueue,
+    FakeData,
+)
+from towerpack.dataflow.base import Pass
+
+
+def test_arrays():
+    x, y = np.arange(6).reshape(3, 2), np.array([7, 8, 9])
+    flow = DataFromArrays(x, y)
+    assert [(a.tolist(), int(b)) for a, b in flow] == [([0, 1], 7), ([2, 3], 8), ([4, 5], 9)]
+    batch = flow.gather([2, 0], Pass())
+    assert [component.tolist() for component in batch] == [[[4, 5], [0, 1]], [9, 7]]
+    assert list(DataFromArrays({"x": x, "y": y})[1]) == ["x", "y"]
+
+
+def test_arrays_may_be_memory_mapped(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(1000).reshape(100, 10))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    flow = DataFromArrays(mapped, shuffle=True)
+    assert isinstance(flow.arrays[0], np.memmap)
+    batch = next(iter(BatchData(flow, 100)))[0]
+    assert type(batch) is np.ndarray
+    assert sorted(batch[:, 0].tolist()) == list(range(0, 1000, 10))
+
+
+def test_a_batch_of_arrays_is_a_copy():
+    x = np.zeros((4, 2))
+    next(iter(BatchData(DataFromArrays(x), 2)))[0][...] = 1
+    assert not x.any()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ((), "expected at least one array"),
+        ((np.zeros(2), np.zeros(3)), r"expected arrays of one length, received lengths \[2, 3\]"),
+        ((np.zeros(()),), "each with a first axis of datapoints"),
+    ],
+)
+def test_arrays_are_checked(arrays, words):
+    with pytest.raises(ValueError, match=words):
+        DataFromArrays(*arrays)
+
+
+def test_a_list_is_shuffled_anew_each_epoch():
+    flow = DataFromList(list(range(30)))
+    passes = [list(flow) for _ in range(3)]
+    assert all(sorted(order) == list(range(30)) for order in passes)
+    assert len(set(map(tuple, passes))) == 3
+    with pytest.raises(TypeError, match="expected a list or another sequence, received <generator"):
+        DataFromList(i for i in range(3))
+
+
+def test_a_generator_function_is_called_for_every_pass():
+    flow = DataFromGenerator(lambda: iter([1, 2]))
+    assert [list(flow), list(flow)] == [[1, 2]] * 2
+    with pytest.raises(TypeError, match=r"has no len\(\)"):
+        len(flow)
+    with pytest.raises(TypeError, match="expected a generator function or a generator, received 3"):
+        DataFromGenerator(3)
+
+
+@pytest.mark.parametrize("source", [DataFromGenerator, DataFromIterable])
+def test_a_generator_gives_one_pass_and_then_says_so(source):
+    flow = source(i for i in range(5))
+    iterator = iter(flow)
+    assert next(iterator) == 0
+    iterator.restore({"epoch": 0, "at": {"count": 3}})
+    assert list(iterator) == [3, 4]
+    with pytest.raises(ValueError, match="cannot go back from datapoint 5 to 1"):
+        iterator.restore({"epoch": 0, "at": {"count": 1}})
+    with pytest.raises(RuntimeError, match="can be iterated only once, and that was begun already"):
+        iter(flow)
+
+
+def test_an_iterable():
+    assert len(DataFromIterable([1, 2])) == 2
+    assert list(DataFromIterable({"a": 1})) == ["a"]
+    with pytest.raises(TypeError, match=r"has no len\(\): a list_iterator has none"):
+        len(DataFromIterable(iter([1])))
+    with pytest.raises(TypeError, match="expected something to iterate over, received 3"):
+        DataFromIterable(3)
+
+
+def test_a_queue():
+    for filled in (queue.Queue(), multiprocessing.SimpleQueue()):
+        for number in range(5):
+            filled.put([number])
+        flow = DataFromQueue(filled)
+        iterator = iter(flow)
+        assert [next(iterator), next(iterator)] == [[0], [1]]
+        iterator.restore({"epoch": 0, "at": {"count": 3}})
+        assert next(iterator) == [3]
+        with pytest.raises(ValueError, match="cannot go back"):
+            iterator.restore({"epoch": 0, "at": {"count": 1}})
+        iterator.close()
+    with pytest.raises(TypeError, match="expected a queue"):
+        DataFromQueue([1])
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="Queue.shutdown came with Python 3.13")
+def test_a_queue_that_is_shut_down_ends_the_pass():
+    filled = queue.Queue()
+    filled.put(1)
+    filled.shutdown()
+    assert list(DataFromQueue(filled)) == [1]
+
+
+def test_fake_data():
+    flow = FakeData([[3, 2], [5]], 50, dtype=["uint8", "float64"], domain=[(10, 13), (-1, 1)])
+    rows = list(flow)
+    assert len(rows) == len(flow) == 50
+    whole, real = (np.stack(column) for column in zip(*rows, strict=True))
+    assert (whole.dtype, whole.shape) == (np.uint8, (50, 3, 2))
+    assert set(np.unique(whole)) == {10, 11, 12}
+    assert (real.dtype, real.shape) == (np.float64, (50, 5))
+    assert -1 <= real.min() < -0.9 < 0.9 < real.max() < 1
+
+
+def test_fake_data_that_is_not_random_is_one_datapoint():
+    first, second = FakeData([[3]], 2, random=False)
+    assert first[0] is second[0]
+    assert FakeData([[3]], 2, random=False, seed=1)[0][0].tolist() != first[0].tolist()
+    with pytest.raises(ValueError, match="expected 2 of dtype, one for each shape, received 1"):
+        FakeData([[1], [2]], dtype=["int32"])
+
+
+def test_the_reentrant_guard():
+    guard = DataFlowReentrantGuard()
+    with guard, pytest.raises(RuntimeError, match="is being iterated already"), guard:
+        pass
+    with guard:
+        pass
