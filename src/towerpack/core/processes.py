@@ -86,7 +86,7 @@ def mask_sigint() -> Iterator[bool]:
 
 
 def start_proc_mask_signal(proc: Any) -> None:
-    """Starts a `multiprocessing` process, or a list of them, such that Ctrl-C does not reach them."""
+    """Starts a `multiprocessing` process, or a list of them; Ctrl-C does not reach them."""
     with mask_sigint():
         for process in proc if isinstance(proc, list | tuple) else [proc]:
             process.start()
@@ -95,9 +95,8 @@ def start_proc_mask_signal(proc: Any) -> None:
 def ensure_proc_terminate(proc: Any) -> None:
     """Sees to it that a process, or a list of them, ends with this one.
 
-    They may be of `multiprocessing` or `subprocess`.
-
-    They are terminated when this interpreter exits, if they still run by then.
+    It may be of `multiprocessing` or `subprocess`. If it still runs when this interpreter exits, it
+    is terminated.
     """
     for process in proc if isinstance(proc, list | tuple) else [proc]:
         atexit.register(_terminate, weakref.ref(process))

@@ -25,12 +25,19 @@ import numpy as np
 
 from towerpack.core.codec import EXTENSION_DTYPES, dtype_from_name, dtype_name
 from towerpack.dataflow.parallel.ring import SlotWriter
-from towerpack.dataflow.parallel.structure import PLAIN, Form, builder, leaf_paths, take_apart
+from towerpack.dataflow.parallel.structure import (
+    INT64,
+    PLAIN,
+    Form,
+    builder,
+    is_utf8,
+    leaf_paths,
+    take_apart,
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
-INT64 = range(-(2**63), 2**63)
 MAX_PLANS = 256  # layouts remembered; a stream has a handful, or as many as datapoints
 MAX_PLAN_KEY = 4096  # bytes: a longer layout does not come again
 
@@ -144,8 +151,14 @@ def _pack_column(column: tuple[Any, ...], writer: SlotWriter) -> tuple[list[Any]
 
 
 def _pack_numbers(column: tuple[Any, ...], dtype: Any, writer: SlotWriter) -> int:
-    place = writer.reserve(len(column) * np.dtype(dtype).itemsize)
-    writer.array_at(place, (len(column),), dtype)[:] = column
+    kind = np.dtype(dtype)
+    place = writer.reserve(len(column) * kind.itemsize)
+    target = writer.array_at(place, (len(column),), kind)
+    if kind.fields is None:
+        target[:] = column
+    else:  # numpy takes a sequence of records for a table of numbers
+        for row, value in enumerate(column):
+            target[row] = value
     return place
 
 
@@ -213,17 +226,6 @@ def _carried(value: Any) -> bool:
     if kind is int:
         return value in INT64
     return is_utf8(value) if kind is str else kind in PLAIN
-
-
-def is_utf8(text: str) -> bool:
-    """False for a name of a file, say, that was not valid text (lone surrogates)."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _pickled(value: Any, writer: SlotWriter) -> tuple[int, int]:

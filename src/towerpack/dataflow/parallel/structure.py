@@ -14,7 +14,7 @@ Form = Any
 LEAF = 0
 PLAIN = frozenset({int, float, bool, str, type(None)})
 """Types that msgpack carries exactly."""
-_KEYS = PLAIN
+INT64 = range(-(2**63), 2**63)
 _CONTAINERS = frozenset({list, tuple, dict})
 
 
@@ -30,13 +30,30 @@ def _form(node: Any, leaves: list[Any]) -> Form:
         return ["l", *[_child(child, leaves) for child in node]]
     if kind is tuple:
         return ["t", *[_child(child, leaves) for child in node]]
-    if kind is dict and _KEYS.issuperset(map(type, node)):
+    if kind is dict and all(map(_is_key, node)):
         form: list[Any] = ["d"]
         for key, child in node.items():
             form += [key, _child(child, leaves)]
         return form
     leaves.append(node)
     return LEAF
+
+
+def _is_key(key: Any) -> bool:
+    """Strings and integers; of other types some are equal to these (True, 1.0) and would be taken
+    for them."""
+    return is_utf8(key) if type(key) is str else type(key) is int and key in INT64
+
+
+def is_utf8(text: str) -> bool:
+    """False for a name of a file, say, that was not valid text (lone surrogates)."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _child(node: Any, leaves: list[Any]) -> Form:
