@@ -84,7 +84,7 @@ class MosaicData(RandomStage, Stage):
         images = [component(part, self.index) for part in parts]
         transform = self.mosaic.draw(images, rng)
         first = parts[0]
-        result = dict(first) if isinstance(first, dict) else list(first)
+        result: Any = dict(first) if isinstance(first, dict) else list(first)
         result[self.index] = transform.apply_images(images)
         if self.boxes is not None:
             given = [component(part, self.boxes.index) for part in parts]

@@ -231,6 +231,7 @@ class AugmentorList(ImageAugmentor):
 
     def __init__(self, augmentors: Iterable[ImageAugmentor]):
         self.augmentors = [checked_augmentor(augmentor) for augmentor in augmentors]
+        self._writes = any(augmentor.writes_in_place for augmentor in self.augmentors)
 
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
         if not self.augmentors:
@@ -248,7 +249,7 @@ class AugmentorList(ImageAugmentor):
 
     @property
     def writes_in_place(self) -> bool:
-        return any(augmentor.writes_in_place for augmentor in self.augmentors)
+        return self._writes
 
     def __repr__(self) -> str:
         return f"AugmentorList({self.augmentors!r})"

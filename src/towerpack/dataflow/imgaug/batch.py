@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from towerpack.dataflow.imgaug.normalize import Normalize, scale_channels
+from towerpack.dataflow.imgaug.normalize import Normalize
 from towerpack.dataflow.imgaug.opencv import shape2d
 from towerpack.dataflow.imgaug.simple import checked_probability
 
@@ -91,8 +91,7 @@ class BatchPadCropFlip:
             return images
         # One tall picture: each row is a line of one of the images.
         tall = images.reshape(-1, *images.shape[2:])
-        factor, offset = self.normalize._factor, self.normalize._offset
-        return scale_channels(tall, factor, offset).reshape(images.shape)
+        return self.normalize.scaling(tall).reshape(images.shape)
 
 
 class MixUp:

@@ -16,6 +16,7 @@ from towerpack.dataflow.imgaug.opencv import channels, checked_colours, opencv
 from towerpack.dataflow.imgaug.pixels import (
     RAMP,
     WHITE,
+    diagonal,
     look_up,
     map_values,
     mix_colours,
@@ -25,7 +26,7 @@ from towerpack.dataflow.imgaug.pixels import (
 )
 from towerpack.dataflow.imgaug.transform import PhotometricTransform, Transform
 
-LUMA = np.array([0.299, 0.587, 0.114])  # of red, green and blue in a grey: ITU-R BT.601
+LUMA = (0.299, 0.587, 0.114)  # of red, green and blue in a grey: ITU-R BT.601
 HUES = 180  # OpenCV counts a full turn of hue in a uint8 picture as 180
 
 
@@ -82,11 +83,12 @@ class Contrast(PhotometricAugmentor):
 def change_contrast(img: np.ndarray, factor: float, rgb: bool | None, clip: bool) -> np.ndarray:
     count = channels(img)
     if count == 3:
-        means = np.array(opencv().mean(working_depth(img))[:3])
+        r, g, b, _ = opencv().mean(working_depth(img))
         if rgb is not None:
-            means = np.full(3, means @ (LUMA if rgb else LUMA[::-1]))
-        matrix = np.concatenate([np.eye(3) * factor, means[:, None] * (1 - factor)], axis=1)
-        return mix_colours(img, matrix, clip)
+            weights = LUMA if rgb else LUMA[::-1]
+            r = g = b = r * weights[0] + g * weights[1] + b * weights[2]
+        offsets = [mean * (1 - factor) for mean in (r, g, b)]
+        return mix_colours(img, diagonal((factor,) * 3, offsets), clip)
     if rgb is not None and count != 1:
         checked_colours(img, "Contrast(rgb=...)")
     means = img.mean(axis=(0, 1), dtype=np.float64)
@@ -118,7 +120,8 @@ class Saturation(PhotometricAugmentor):
 
 
 def saturation_matrix(factor: float, rgb: bool) -> np.ndarray:
-    return np.eye(3) * factor + (1 - factor) * (LUMA if rgb else LUMA[::-1])
+    r, g, b = ((1 - factor) * weight for weight in (LUMA if rgb else LUMA[::-1]))
+    return np.array([(factor + r, g, b), (r, factor + g, b), (r, g, factor + b)])
 
 
 class Lighting(PhotometricAugmentor):
@@ -146,7 +149,7 @@ class Lighting(PhotometricAugmentor):
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
         checked_colours(img, "Lighting")
         offset = self.eigvec @ (self.eigval * rng.normal(0, self.std, 3))
-        matrix = np.concatenate([np.eye(3), offset[:, None]], axis=1)
+        matrix = diagonal((1, 1, 1), offset.tolist())
         return PhotometricTransform(mix_colours, matrix, self.clip)
 
 
@@ -167,9 +170,10 @@ def turn_hue(img: np.ndarray, hue: float, rgb: bool) -> np.ndarray:
     there = cv2.COLOR_RGB2HSV if rgb else cv2.COLOR_BGR2HSV
     back = cv2.COLOR_HSV2RGB if rgb else cv2.COLOR_HSV2BGR
     if img.dtype == np.uint8:
-        table = np.tile(RAMP[:, None], 3)
-        table[:, 0] = np.floor(table[:, 0] + hue) % HUES
-        return cv2.cvtColor(look_up(cv2.cvtColor(img, there), table.astype(np.uint8)), back)
+        hsv = cv2.cvtColor(img, there)
+        table = (np.floor(RAMP + np.float32(hue)) % HUES).astype(np.uint8)
+        cv2.insertChannel(look_up(cv2.extractChannel(hsv, 0), table), hsv, 0)
+        return cv2.cvtColor(hsv, back)
     # Of float pictures OpenCV wants [0, 1], and gives hue in degrees.
     hsv = cv2.cvtColor(img.astype(np.float32) / np.float32(WHITE), there)
     hsv[:, :, 0] = (hsv[:, :, 0] + hue * (360 / HUES)) % 360

@@ -53,7 +53,7 @@ class Grayscale(PhotometricAugmentor):
 def to_grey(img: np.ndarray, keepdims: bool, rgb: bool, keepshape: bool) -> np.ndarray:
     cv2 = opencv()
     grey = convert_colours(img, cv2.COLOR_RGB2GRAY if rgb else cv2.COLOR_BGR2GRAY, keepdims)
-    return np.repeat(grey.reshape(*grey.shape[:2], 1), 3, axis=2) if keepshape else grey
+    return convert_colours(grey, cv2.COLOR_GRAY2RGB, keepdims) if keepshape else grey
 
 
 @dataclass(eq=False, repr=False)

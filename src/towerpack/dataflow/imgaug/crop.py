@@ -20,7 +20,7 @@ from towerpack.dataflow.imgaug.opencv import (
 from towerpack.dataflow.imgaug.resize import shortest_edge
 from towerpack.dataflow.imgaug.simple import checked_probability
 from towerpack.dataflow.imgaug.transform import (
-    NoOpTransform,
+    NO_OP,
     PhotometricTransform,
     Transform,
     TransformList,
@@ -39,7 +39,7 @@ class RandomCrop(ImageAugmentor):
         self.crop_shape = shape2d(self.crop_shape)
 
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
-        size = shape2d(self.crop_shape)
+        size: tuple[int, int] = self.crop_shape  # type: ignore[assignment] # since __post_init__
         return _random_place(checked_fit(img, size, self), size, rng)
 
 
@@ -192,7 +192,7 @@ class RandomErasing(PhotometricAugmentor):
 
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
         if rng.random() >= self.prob:
-            return NoOpTransform()
+            return NO_OP
         height, width = size_of(img)
         low, high = (math.log(bound) for bound in self.aspect_ratio)
         for _ in range(TRIES):
@@ -206,7 +206,7 @@ class RandomErasing(PhotometricAugmentor):
                     noise = rng.integers(0, 256, (h, w, *img.shape[2:]), dtype=np.uint8)
                     return PhotometricTransform(fill_rectangle, *where, noise)
                 return PhotometricTransform(fill_rectangle, *where, self.fill)
-        return NoOpTransform()
+        return NO_OP
 
 
 def fill_rectangle(

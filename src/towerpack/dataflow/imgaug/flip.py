@@ -10,7 +10,7 @@ from towerpack.dataflow.imgaug.base import ImageAugmentor
 from towerpack.dataflow.imgaug.moves import FlipTransform, TransposeTransform
 from towerpack.dataflow.imgaug.opencv import size_of
 from towerpack.dataflow.imgaug.simple import checked_probability
-from towerpack.dataflow.imgaug.transform import NoOpTransform, Transform
+from towerpack.dataflow.imgaug.transform import NO_OP, Transform
 
 
 @dataclass(eq=False, repr=False)
@@ -35,7 +35,7 @@ class Flip(ImageAugmentor):
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
         if rng.random() < self.prob:
             return FlipTransform(*size_of(img), horiz=self.horiz)
-        return NoOpTransform()
+        return NO_OP
 
 
 @dataclass(eq=False, repr=False)
@@ -50,4 +50,4 @@ class Transpose(ImageAugmentor):
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
         if rng.random() < self.prob:
             return TransposeTransform(*size_of(img))
-        return NoOpTransform()
+        return NO_OP

@@ -223,8 +223,8 @@ def padding(
     colour = scalar(value)
 
     def pad(part: np.ndarray) -> np.ndarray:
-        make = opencv().copyMakeBorder
-        return make(part, top, bottom, left, right, borderType=border, value=colour)
+        # Positional: it takes OpenCV a microsecond less, the price of a small image's border.
+        return opencv().copyMakeBorder(part, top, bottom, left, right, border, None, colour)
 
     return pad
 

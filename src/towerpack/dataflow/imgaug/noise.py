@@ -12,7 +12,7 @@ from towerpack.dataflow.imgaug.base import PhotometricAugmentor
 from towerpack.dataflow.imgaug.colour import checked_range
 from towerpack.dataflow.imgaug.opencv import BORDER_REPLICATE, keep_axes, opencv
 from towerpack.dataflow.imgaug.pixels import WHITE, through_uint8, to_dtype, working_float
-from towerpack.dataflow.imgaug.transform import NoOpTransform, PhotometricTransform, Transform
+from towerpack.dataflow.imgaug.transform import NO_OP, PhotometricTransform, Transform
 
 LEVELS = 1 << 16  # of noise: so many quantiles of the normal distribution, out to 4.3 sigma
 
@@ -124,12 +124,13 @@ class GaussianBlur(PhotometricAugmentor):
         checked_range(self.sigma_range, "sigma_range", least=0)
 
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
-        width, height = (int(n) * 2 + 1 for n in rng.integers(*self.size_range, 2))
+        low, high = self.size_range
+        width, height = (int(low + u * (high - low)) * 2 + 1 for u in rng.random(2).tolist())
         sigma = rng.uniform(*self.sigma_range)
         if self.symmetric:
             height = width
         if (width, height) == (1, 1):
-            return NoOpTransform()
+            return NO_OP
         return PhotometricTransform(blur, width, height, sigma)
 
 

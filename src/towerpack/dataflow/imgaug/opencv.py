@@ -29,7 +29,7 @@ BORDER_REFLECT_101 = 4
 
 MOST_CHANNELS = 4  # of one call that fills with a constant: it is a cv::Scalar
 
-_WARPABLE = {np.dtype(kind) for kind in (np.uint8, np.uint16, np.int16, np.float32, np.float64)}
+WARPABLE = "BHhfd"  # the dtypes, as numpy's letters: uint8, uint16, int16, float32, float64
 
 Colour = float | Sequence[float]
 
@@ -86,7 +86,10 @@ def on_pixels(
     With `exact` the values are labels: integers of 64 bits travel as float64, not as float32.
     """
     dtype = img.dtype
-    if dtype not in _WARPABLE:
+    known = dtype.char in WARPABLE
+    if known and (img.ndim == 2 or img.shape[2] <= MOST_CHANNELS):  # nearly always: be quick
+        return keep_axes(function(img), img)
+    if not known:
         if dtype == np.bool_:
             img = img.view(np.uint8)
         else:

@@ -19,7 +19,7 @@ from towerpack.dataflow.imgaug.opencv import (
 from towerpack.dataflow.imgaug.pixels import mix_colours, scale_and_add
 from towerpack.dataflow.imgaug.tone import equalize, keep_bits, sharpen, solarize, stretch
 from towerpack.dataflow.imgaug.transform import (
-    NoOpTransform,
+    NO_OP,
     PhotometricTransform,
     Transform,
     TransformList,
@@ -121,7 +121,7 @@ def _brightness(augment: RandAugment, img: np.ndarray, strength: float) -> Trans
 
 def _color(augment: RandAugment, img: np.ndarray, strength: float) -> Transform:
     if channels(img) != 3:
-        return NoOpTransform()
+        return NO_OP
     matrix = saturation_matrix(1 + MOST_ENHANCEMENT * strength, augment.rgb)
     return PhotometricTransform(mix_colours, matrix, True)
 
@@ -152,7 +152,7 @@ def _equalize(augment: RandAugment, img: np.ndarray, strength: float) -> Transfo
 
 
 def _identity(augment: RandAugment, img: np.ndarray, strength: float) -> Transform:
-    return NoOpTransform()
+    return NO_OP
 
 
 OPERATIONS: dict[str, Operation] = {

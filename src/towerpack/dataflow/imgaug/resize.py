@@ -11,7 +11,7 @@ from towerpack.core import logger
 from towerpack.dataflow.imgaug.base import ImageAugmentor
 from towerpack.dataflow.imgaug.moves import ResizeTransform
 from towerpack.dataflow.imgaug.opencv import INTER_LINEAR, shape2d, size_of
-from towerpack.dataflow.imgaug.transform import NoOpTransform, Transform
+from towerpack.dataflow.imgaug.transform import NO_OP, Transform
 
 TRIES = 50  # of RandomResize, until the aspect ratio is within its limit
 
@@ -103,7 +103,7 @@ class RandomResize(ImageAugmentor):
             "yrange %s kept to aspect_ratio_thres %s",
             *(height, width, TRIES, self.xrange, self.yrange, self.aspect_ratio_thres),
         )
-        return NoOpTransform()
+        return NO_OP
 
 
 def _pixels(bound: float) -> bool:

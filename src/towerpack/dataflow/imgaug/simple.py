@@ -10,7 +10,7 @@ import numpy as np
 
 from towerpack.dataflow.imgaug.base import ImageAugmentor, checked_augmentor
 from towerpack.dataflow.imgaug.transform import (
-    NoOpTransform,
+    NO_OP,
     Transform,
     TransformFactory,
     TransformList,
@@ -22,7 +22,7 @@ class Identity(ImageAugmentor):
     """Changes nothing."""
 
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
-        return NoOpTransform()
+        return NO_OP
 
 
 @dataclass(eq=False, repr=False)
@@ -37,7 +37,7 @@ class RandomApplyAug(ImageAugmentor):
         checked_probability(self.prob)
 
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
-        return self.aug.draw(img, rng) if rng.random() < self.prob else NoOpTransform()
+        return self.aug.draw(img, rng) if rng.random() < self.prob else NO_OP
 
     @property
     def writes_in_place(self) -> bool:

@@ -230,6 +230,9 @@ def _same(img: np.ndarray) -> np.ndarray:
     return img
 
 
+NO_OP = NoOpTransform()
+
+
 def as_boxes(boxes: Any) -> np.ndarray:
     """N x 4 floats; float32 stays float32."""
     array = np.asarray(boxes)
