@@ -134,7 +134,7 @@ def test_ghost_batches_have_their_own_statistics(image, data_format):
     np.testing.assert_allclose(store["bn/variance/EMA"], wanted, rtol=1e-4)
 
 
-def test_small_epsilon_is_not_raised_by_the_fused_kernel():
+def test_a_small_epsilon_is_taken_as_it_is():
     x = np.full([2, 2, 2, 1], 1.0, np.float32)
     x[0] += 1e-4
     output, _ = build(lambda x: BatchNorm("bn", x, epsilon=1e-12), x)
@@ -197,14 +197,15 @@ def test_renorm_within_the_limits_is_the_inference_result(image):
     np.testing.assert_allclose(store["bn/variance/EMA"], wanted, rtol=1e-5)
 
 
-def test_renorm_limits_and_gradients(image):
+@pytest.mark.parametrize(("rmax", "dmax"), [(1.5, 0.5), (100.0, 100.0)])
+def test_renorm_limits_and_gradients(image, rmax, dmax):
     """R and d by hand, and gradients that take both as constants."""
     store = VariableStore()
-    build(lambda x: BatchRenorm("bn", x, 1.5, 0.5), image, store=store, is_training=False)
+    build(lambda x: BatchRenorm("bn", x, rmax, dmax), image, store=store, is_training=False)
     axes = (0, 1, 2)
     deviation = np.sqrt(image.var(axes) + EPSILON)
-    r = np.clip(deviation / np.sqrt(1 + EPSILON), 1 / 1.5, 1.5)
-    d = np.clip(image.mean(axes) / np.sqrt(1 + EPSILON), -0.5, 0.5)
+    r = np.clip(deviation / np.sqrt(1 + EPSILON), 1 / rmax, rmax)
+    d = np.clip(image.mean(axes) / np.sqrt(1 + EPSILON), -dmax, dmax)
     weight = np.random.default_rng(1).normal(size=image.shape).astype(np.float32)
 
     def by_hand(x):
@@ -214,7 +215,7 @@ def test_renorm_limits_and_gradients(image):
     with tf.GradientTape() as tape:
         tape.watch(x := tf.constant(image))
         cost = tf.reduce_sum(by_hand(x) * weight)
-    output, dx, _ = gradients(lambda x: BatchRenorm("bn", x, 1.5, 0.5), image, weight, store)
+    output, dx, _ = gradients(lambda x: BatchRenorm("bn", x, rmax, dmax), image, weight, store)
     np.testing.assert_allclose(output, by_hand(tf.constant(image)), atol=1e-4)
     np.testing.assert_allclose(dx, tape.gradient(cost, x), atol=1e-4)
 

@@ -280,6 +280,21 @@ def test_channels_first_equals_channels_last(name):
         np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("name", WITH_FORMATS)
+def test_channels_first_in_eager_half_precision(name):
+    """Where the CPU's own kernels know the other format only."""
+    case, layer = CASES[name], get_registered_layer(name)
+    x = tf.constant(channels_first(case.data()), tf.bfloat16)
+    with TowerContext("", is_training=True, store=VariableStore()):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            output = layer("it", x, **case.arguments, data_format="channels_first")
+    assert output.shape == channels_first(np.empty(case.output)).shape
+    gradient = tape.gradient(output, x)
+    assert gradient.shape == x.shape
+    assert np.isfinite(tf.cast(gradient, tf.float32)).all()
+
+
 @pytest.mark.parametrize("name", [n for n in WITH_FORMATS if len(CASES[n].output) == 4])
 def test_an_unknown_format_is_refused(name):
     case = CASES[name]

@@ -21,8 +21,6 @@ from towerpack.tower import get_current_tower_context
 
 OLD_BATCH_NORM_NAMES = {**OLD_NORM_NAMES, "use_local_stat": "training", "decay": "momentum"}
 RANKS = (2, 3, 4, 5)
-# TensorFlow's fused kernel raises smaller values to this one without a word.
-SMALLEST_FUSED_EPSILON = 1e-5
 
 
 class Population(NamedTuple):
@@ -96,7 +94,7 @@ def BatchNorm(
             output, now = _by_parts(x, affine, virtual_batch_size, epsilon, layout)
         elif sync_statistics and _must_synchronize():
             output, now = _by_moments(x, affine, synchronized(x, layout), epsilon, layout)
-        elif _fused(x, epsilon):
+        elif _has_fused_kernel(x):
             output, now = _by_fused_kernel(x, affine, epsilon, layout)
         else:
             output, now = _by_moments(x, affine, batch_moments(x, layout), epsilon, layout)
@@ -118,14 +116,14 @@ def _layout(axis: int | None, data_format: str, rank: int) -> str:
     raise ValueError(f"expected axis 1 or -1, received {axis} for an input of rank {rank}")
 
 
-def _fused(x: Any, epsilon: float) -> bool:
-    return x.shape.rank == 4 and epsilon >= SMALLEST_FUSED_EPSILON and x.dtype != tf.float64
+def _has_fused_kernel(x: Any) -> bool:
+    return x.shape.rank == 4 and x.dtype in (tf.float32, tf.float16, tf.bfloat16)
 
 
 def _by_averages(
     x: Any, affine: Affine, mean: Any, variance: Any, epsilon: float, layout: str
 ) -> Any:
-    if _fused(x, epsilon):
+    if _has_fused_kernel(x):
         return v1.nn.fused_batch_norm(
             x,
             affine.gamma,
