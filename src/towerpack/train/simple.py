@@ -11,6 +11,7 @@ from towerpack.callbacks import StopTraining
 from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
 from towerpack.input_source import InputSource
+from towerpack.models import log_layer_table
 from towerpack.tower import (
     TowerContext,
     TowerFunc,
@@ -59,6 +60,7 @@ class SimpleTrainer(Trainer):
         self._make_variables()
         self._step_for(())
         self.store.frozen_reason = "the training step has been built already"
+        log_layer_table(self.store)
         weights = self.store.trainable().values()
         parameters = sum(variable.shape.num_elements() for variable in weights)
         logger.info("%d trainable variables, %s parameters", len(weights), f"{parameters:,}")
