@@ -23,10 +23,8 @@ from __future__ import annotations
 
 import functools
 import operator
-import threading
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,7 +38,9 @@ from towerpack.dataflow.iterators import (
     ReplayIterator,
     State,
 )
-from towerpack.dataflow.stacking import Allocate, BatchError, stack_rows
+from towerpack.dataflow.passes import Pass
+from towerpack.dataflow.random_stage import RandomStage
+from towerpack.dataflow.stacking import BatchError, stack_rows
 from towerpack.dataflow.statistics import Counter, measured, measured_iterator
 
 __all__ = [
@@ -78,32 +78,6 @@ class DroppedDatapoint(BatchError, LookupError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.index, self.asked_by)
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One pass over the data: which epoch, in which branch of the pipeline, and where arrays go.
-
-    A stage with several inputs gives each its own `branch`, so that two shuffled sources joined
-    into one flow are not shuffled alike. Stages with one input hand the pass on as it is: to wrap a
-    flow in one more stage never changes the numbers drawn below it.
-    """
-
-    epoch: int = 0
-    branch: tuple[int, ...] = ()
-    allocate: Allocate = np.empty
-
-    # Asked for every datapoint, so each is made once.
-    _inputs: dict[int, Pass] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def input(self, which: int) -> Pass:
-        made = self._inputs.get(which)
-        if made is None:
-            made = self._inputs[which] = replace(self, branch=(*self.branch, which))
-        return made
-
-    def at_epoch(self, epoch: int) -> Pass:
-        return self if epoch == self.epoch else replace(self, epoch=epoch)
 
 
 class DataFlow(ABC):
@@ -399,36 +373,6 @@ class RNGDataFlow(DataFlow):
         stream = Stream(self.seed, *pass_.branch, self.height, "rng")
         # RandomState, not Generator: `rng.randint` and `rng.rand` are what such flows call.
         return np.random.RandomState(stream.fresh(pass_.epoch, 0).bit_generator)
-
-
-class RandomStage:
-    """Mixin of flows that need randomness: one generator for each (seed, epoch, index)."""
-
-    seed: int = 0
-    height: int
-
-    def stream(self, pass_: Pass, role: str) -> Stream:
-        """The stream of this stage, cached: making its key costs more than jumping in it.
-
-        Each thread has its own, for a stream has one generator that it moves about.
-        """
-        cached = self.__dict__.get("_streams")
-        if cached is None:
-            cached = self.__dict__.setdefault("_streams", _Streams())
-        streams: dict[Any, Stream] = cached.by_key
-        key = (self.seed, pass_.branch, role)
-        stream = streams.get(key)
-        if stream is None:
-            stream = streams[key] = Stream(self.seed, *pass_.branch, self.height, role)
-        return stream
-
-
-class _Streams(threading.local):
-    def __init__(self) -> None:
-        self.by_key: dict[Any, Stream] = {}
-
-    def __reduce__(self) -> tuple[type[_Streams], tuple[()]]:
-        return _Streams, ()  # a copy computes its own
 
 
 class Source(DataFlow):
