@@ -19,7 +19,7 @@ PYTEST := -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-quick test-tf-free test-tf soak lint format clean
+.PHONY: help demo test test-quick test-tf-free test-tf soak bench-augment lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -53,6 +53,9 @@ test-quick: .venv/.test ## all tests that take seconds, in one environment
 soak: .venv/.test ## the load and fault tests with large counts: an hour or more
 	$(BIN)/python -m pytest -m soak --timeout 7200
 
+bench-augment: .venv-peers/.augment ## image augmentation beside albumentations
+	NO_ALBUMENTATIONS_UPDATE=1 .venv-peers/bin/python benchmarks/augment.py
+
 clean: ## remove the environments, builds and caches
 	rm -rf .venv .venv-data build dist docs/_build
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -73,4 +76,10 @@ clean: ## remove the environments, builds and caches
 .venv-data/.test: pyproject.toml
 	$(PYTHON) -m venv .venv-data
 	$(DATA_BIN)/python $(PIP) --editable '.[test,$(FORMATS)]'
+	touch $@
+
+# albumentations 2.0.8 is the last release under the MIT licence.
+.venv-peers/.augment: pyproject.toml
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python $(PIP) --editable '.[image]' albumentations==2.0.8
 	touch $@

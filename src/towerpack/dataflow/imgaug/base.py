@@ -79,10 +79,8 @@ class ImageAugmentor:
 
     def augment(self, img: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         """The image, transformed. The given one is not written into."""
-        if self.writes_in_place:
-            img = img.copy()
-        rng = self._own_rng() if rng is None else rng
-        return self.draw(checked_image(img), rng).apply_image(img)
+        img = checked_image(img).copy() if self.writes_in_place else checked_image(img)
+        return self.draw(img, self._own_rng() if rng is None else rng).apply_image(img)
 
     def reset_state(self, seed: int = 0) -> None:
         """Starts the augmentor's own generator again; flows never use it."""
@@ -240,9 +238,7 @@ class AugmentorList(ImageAugmentor):
 
     def augment(self, img: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         rng = self._own_rng() if rng is None else rng
-        if self.writes_in_place:
-            img = img.copy()
-        checked_image(img)
+        img = checked_image(img).copy() if self._writes else checked_image(img)
         for augmentor in self.augmentors:
             img = augmentor.draw(img, rng).apply_image(img)
         return img
