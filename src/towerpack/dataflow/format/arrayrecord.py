@@ -67,9 +67,12 @@ def _open(path: Path) -> Any:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
-        return module.ArrayRecordReader(str(path), RANDOM_ACCESS)
+        reader = module.ArrayRecordReader(str(path), RANDOM_ACCESS)
     except (RuntimeError, ValueError) as error:
         raise CorruptRecord(f"{path} is no whole ArrayRecord file: {error}") from error
+    if not reader.ok():  # without this check a truncated file would be an empty one
+        raise CorruptRecord(f"{path} is no whole ArrayRecord file: its end is missing or damaged")
+    return reader
 
 
 def write_arrayrecord(

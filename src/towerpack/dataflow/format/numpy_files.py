@@ -101,7 +101,8 @@ def load_array(path: Path, mapped: bool = False) -> np.ndarray:
 def load_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by name; `CorruptRecord` if it is damaged or holds pickles."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here, since numpy leaves a file open that it cannot read.
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         raise CorruptRecord(f"{path} cannot be read as an .npz file: {error}") from error

@@ -139,7 +139,7 @@ def write_parquet(
 ) -> Path:
     """Writes a flow's datapoints as rows; a list's components are the columns '0', '1', ...
 
-    Arrays of one shape are stored as tensors, one-dimensional ones of different lengths as lists.
+    One-dimensional arrays are stored as lists of any length, others as tensors of one shape.
     With page checksums; atomic.
     """
     pa = require("pyarrow", extra="parquet")
@@ -167,9 +167,9 @@ def write_parquet(
 
 def _table(pa: Any, block: list[dict[str, Any]], schema: Any) -> Any:
     arrays = {}
-    names = list(block[0])
+    names = list(block[0]) if schema is None else schema.names
     for number, row in enumerate(block):
-        if list(row) != names:
+        if row.keys() != set(names):
             raise ValueError(f"row {number}: expected components {names}, received {list(row)}")
     for name in names:
         kind = None if schema is None else schema.field(name).type
@@ -179,21 +179,22 @@ def _table(pa: Any, block: list[dict[str, Any]], schema: Any) -> Any:
 
 def _stored_column(pa: Any, values: list[Any], kind: Any, name: str) -> Any:
     first = values[0]
-    if isinstance(first, np.ndarray) and first.ndim:
-        same = all(np.shape(x) == first.shape and x.dtype == first.dtype for x in values)
-        tensor = isinstance(kind, pa.FixedShapeTensorType)
-        if same and (kind is None or tensor) and first.size:
-            stacked = np.ascontiguousarray(np.stack(values))
-            made = pa.FixedShapeTensorArray.from_numpy_ndarray(stacked)
-            if kind is None or made.type == kind:
-                return made
-        if first.ndim > 1 or tensor:
-            raise ValueError(
-                f"component {name!r}: expected arrays of one shape and dtype, received "
-                f"{sorted({(str(np.shape(x)), str(getattr(x, 'dtype', '?'))) for x in values})}"
-            )
+    if isinstance(first, np.ndarray) and first.ndim == 1:
+        # Lists, whatever their lengths: what comes later may be longer.
         kind = kind or pa.list_(pa.from_numpy_dtype(first.dtype))
         return pa.array([np.asarray(x) for x in values], kind)
+    if isinstance(first, np.ndarray) and first.ndim:
+        shapes = sorted({f"{getattr(x, 'dtype', '?')} {np.shape(x)}" for x in values})
+        made = None
+        if len(shapes) == 1 and first.size:
+            stacked = np.ascontiguousarray(np.stack(values))
+            made = pa.FixedShapeTensorArray.from_numpy_ndarray(stacked)
+        if made is None or kind not in (None, made.type):
+            raise ValueError(
+                f"component {name!r}: expected arrays of one shape and dtype"
+                f"{f', {kind}' if kind else ''}, received {', '.join(shapes)}"
+            )
+        return made
     if isinstance(first, np.generic) or (isinstance(first, np.ndarray) and not first.ndim):
         return pa.array(np.asarray(values), kind)
     return pa.array(values, kind)
