@@ -9,7 +9,14 @@ import pytest
 from tests.models.building import build, gradients
 from towerpack._tensorflow import tf, v1
 from towerpack.models import BatchNorm, BatchRenorm, BNReLU, Conv2D, argscope
-from towerpack.tower import TowerContext, TowerFunc, TracedTower, VariableStore
+from towerpack.tower import (
+    TowerContext,
+    TowerFunc,
+    TracedTower,
+    VariableStore,
+    freeze_variables,
+    remap_variables,
+)
 
 EPSILON = 1e-5
 
@@ -153,6 +160,24 @@ def test_bnrelu_as_activation_and_in_argscope(image):
     np.testing.assert_allclose(
         store["conv0/bn/mean/EMA"], convolved.mean((0, 1, 2)) / 2, rtol=1e-3, atol=1e-4
     )
+
+
+def test_remapped_and_frozen_variables(image):
+    """Batch norm keeps its averages also where every variable that is read is changed."""
+
+    def tower(x):
+        with remap_variables(lambda variable: tf.convert_to_tensor(variable) * 2):
+            return BatchNorm("bn", x, momentum=0)
+
+    output, store = build(tower, image)
+    np.testing.assert_allclose(output, 2 * normal(image), atol=1e-3)
+    np.testing.assert_allclose(store["bn/mean/EMA"], image.mean((0, 1, 2)), rtol=1e-5)
+
+    def frozen(x):
+        with freeze_variables(skip_collection=True):
+            return BatchNorm("bn", x, momentum=0)
+
+    assert not build(frozen, image)[1].trainable()
 
 
 def test_predictor_of_a_trained_tower(image):

@@ -164,6 +164,17 @@ def test_linearwrap_reaches_tensorflow_and_functions(image):
     np.testing.assert_allclose(output, 5 - (np.maximum(image, 0) + 1), rtol=1e-6)
 
 
+def test_linearwrap_shows_itself(image, capsys):
+    chain = LinearWrap(tf.constant(image))
+    assert {"Conv2D", "Deconv2D", "apply", "tf"} <= set(dir(chain))
+    assert repr(chain).startswith("LinearWrap(<tf.Tensor: shape=(2, 6, 8, 3)")
+    assert chain.print_tensor() is chain
+    assert "shape=(2, 6, 8, 3)" in capsys.readouterr().out
+    assert chain.tensor() is chain()
+    with pytest.raises(AttributeError, match="tf.nn has no 'rely'; did you mean"):
+        chain.tf.nn.rely()
+
+
 def test_messages_of_a_new_users_mistakes(image):
     with pytest.raises(AttributeError, match="'Conv2d'; did you mean Conv2D"):
         LinearWrap(tf.constant(image)).Conv2d("c")

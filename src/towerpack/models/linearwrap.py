@@ -46,6 +46,12 @@ class LinearWrap:
 
         return call
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *layer_names()})
+
+    def __repr__(self) -> str:
+        return f"LinearWrap({self._tensor!r})"
+
     @property
     def tf(self) -> _TensorFlowPath:
         return _TensorFlowPath(self._tensor, tf, "tf")
@@ -75,7 +81,12 @@ class _TensorFlowPath:
         self._tensor, self._target, self._path = tensor, target, path
 
     def __getattr__(self, name: str) -> _TensorFlowPath:
-        return _TensorFlowPath(self._tensor, getattr(self._target, name), f"{self._path}.{name}")
+        found = getattr(self._target, name, None)
+        if found is None:
+            near = difflib.get_close_matches(name, dir(self._target), n=3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise AttributeError(f"{self._path} has no {name!r}{hint}")
+        return _TensorFlowPath(self._tensor, found, f"{self._path}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> LinearWrap:
         if not callable(self._target):

@@ -28,8 +28,8 @@ def l1_regularizer(scale: float = 1.0) -> Regularizer:
 def regularize_cost(regex: str, func: Callable[[Any], Any], name: str = "regularize_cost") -> Any:
     """The sum of `func(weights)` over the trainable variables whose name contains the pattern.
 
-    Add it to the cost yourself. It is computed in float32, over the variables made so far (with
-    variables of its own, over this tower's), and zero outside of training.
+    Add it to the cost yourself, after the last layer. It is computed in float32 and zero outside of
+    training; a tower with variables of its own takes only these.
 
         cost = loss + regularize_cost("fc.*/W", l2_regularizer(1e-4))
     """
