@@ -14,6 +14,7 @@ from towerpack.dataflow import (
     FlowSequence,
     JoinData,
     MapData,
+    MultiProcessRunner,
     PrintData,
     ProxyDataFlow,
     TestDataSpeed,
@@ -193,3 +194,68 @@ def test_a_dropped_datapoint_travels_between_processes():
 def test_a_stage_made_of_an_iterable_needs_no_source():
     assert list(ProxyDataFlow([1, 2])) == [1, 2]
     assert list(itertools.islice(ProxyDataFlow(range(10**9)), 2)) == [0, 1]
+
+
+class Opens(Random):
+    """As flows of old scripts: what they need is opened in `reset_state`."""
+
+    opened = 0
+
+    def reset_state(self):
+        super().reset_state()
+        self.opened += 1
+        self.handle = open(__file__)  # noqa: SIM115 (cannot travel to another process)
+
+    def __iter__(self):
+        assert self.handle.readable()
+        yield from super().__iter__()
+
+    def __del__(self):
+        if "handle" in self.__dict__:
+            self.handle.close()
+
+
+class OpensByIndex(Opens):
+    random_access = True
+
+    def get(self, index, pass_):
+        assert self.handle.readable()
+        return [index, index]
+
+    def iterator(self, pass_):
+        return DataFlow.iterator(self, pass_)
+
+
+@pytest.mark.parametrize("kind", [Opens, OpensByIndex])
+@pytest.mark.parametrize(
+    "use",
+    [
+        list,
+        lambda flow: list(BatchData(MapData(flow, list), 2)),
+        lambda flow: list(JoinData([flow, in_order()])),
+        lambda flow: [flow.reset_state(), list(flow), list(flow)],
+        lambda flow: [MapData(flow, list).reset_state(), list(MapData(flow, list))],
+        lambda flow: flow.random_access and MapData(flow, list)[0],
+        lambda flow: flow.random_access and MapData(flow, list).get_rows([1], Pass()),
+    ],
+)
+def test_reset_state_of_a_user_is_called_once_before_the_first_use(kind, use):
+    flow = kind()
+    assert flow.opened == 0
+    if use(flow) is not False:
+        assert flow.opened == 1
+
+
+def test_reset_state_is_called_in_the_workers_and_not_here():
+    for kind in (Opens, OpensByIndex):
+        flow = kind()
+        runner = MultiProcessRunner(BatchData(flow, 2), 2, 1)
+        runner.reset_state()
+        assert len(list(runner)) == 3
+        assert flow.opened == 0
+
+
+def test_self_rng_may_be_used_outside_of_a_pass():
+    flow = Random()
+    flow.reset_state()
+    assert 0 <= flow.rng.rand() < 1

@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import operator
 from abc import ABC
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -41,7 +41,7 @@ from towerpack.dataflow.iterators import (
 from towerpack.dataflow.passes import Pass
 from towerpack.dataflow.random_stage import RandomStage
 from towerpack.dataflow.stacking import BatchError, stack_rows
-from towerpack.dataflow.statistics import Counter, measured, measured_iterator
+from towerpack.dataflow.statistics import Counter, measured, measured_iterator, prepare
 
 __all__ = [
     "CountingStage",
@@ -144,11 +144,15 @@ class DataFlow(ABC):
             cls.__len__ = defined["size"]  # type: ignore[method-assign]
         if "__iter__" in defined:
             _adopt_generator(cls)
-        for name in ("get_rows", "gather"):
+        wrappers = {
+            "get_rows": measured,
+            "gather": measured,
+            "iterator": measured_iterator,
+            "reset_state": _marked_ready,
+        }
+        for name, wrapper in wrappers.items():
             if name in defined:
-                setattr(cls, name, measured(defined[name]))
-        if "iterator" in defined:
-            cls.iterator = measured_iterator(defined["iterator"])  # type: ignore[method-assign]
+                setattr(cls, name, wrapper(defined[name]))
 
     @cached_property
     def statistics(self) -> Counter:
@@ -226,6 +230,7 @@ class DataFlow(ABC):
         index, size = operator.index(index), self.span()
         if not -size <= index < size:
             raise IndexError(f"index {index} is out of range for a flow of {size} datapoints")
+        prepare(self)
         datapoint = self.get(index % size, Pass())
         if datapoint is None:
             raise DroppedDatapoint(index, "indexing")
@@ -240,7 +245,11 @@ class DataFlow(ABC):
         return None
 
     def reset_state(self) -> None:
-        """Kept for old callers; never needed."""
+        """Kept for old callers; never needed.
+
+        A flow that overrides it, to open a file for example, has it called before its first use in
+        each process that uses it, once.
+        """
 
     # The oldest scripts call these.
     def get_data(self) -> FlowIterator:
@@ -248,6 +257,15 @@ class DataFlow(ABC):
 
     def size(self) -> int:
         return len(self)
+
+
+def _marked_ready(reset_state: Callable[[Any], None]) -> Callable[[Any], None]:
+    @functools.wraps(reset_state)
+    def marked(self: DataFlow) -> None:
+        self.statistics.ready = True
+        reset_state(self)
+
+    return marked
 
 
 def _adopt_generator(cls: type[DataFlow]) -> None:
@@ -314,9 +332,6 @@ class Stage(DataFlow):
     def span(self) -> int:
         return self.ds.span()
 
-    def reset_state(self) -> None:
-        self.ds.reset_state()
-
 
 class CountingStage(Stage):
     """Base class of stages that count the input's datapoints: a dropped one is none of them."""
@@ -368,6 +383,9 @@ class RNGDataFlow(DataFlow):
 
     seed: int = 0
     rng: Any = None
+
+    def reset_state(self) -> None:
+        self.rng = self.pass_rng(Pass())  # for whoever draws outside of a pass
 
     def pass_rng(self, pass_: Pass) -> np.random.RandomState:
         stream = Stream(self.seed, *pass_.branch, self.height, "rng")

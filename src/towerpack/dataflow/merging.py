@@ -40,7 +40,3 @@ class MergingStage(DataFlow):
 
     def passes(self, pass_: Pass) -> list[Pass]:
         return [pass_.input(which) for which in range(len(self.flows))]
-
-    def reset_state(self) -> None:
-        for flow in self.flows:
-            flow.reset_state()

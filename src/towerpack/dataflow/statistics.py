@@ -38,11 +38,12 @@ class Counter:
     lock is worth its price here.
     """
 
-    __slots__ = ("datapoints", "nanoseconds", "thread")
+    __slots__ = ("datapoints", "nanoseconds", "ready", "thread")
 
     def __init__(self) -> None:
         self.datapoints = self.nanoseconds = 0
         self.thread = 0  # of the measured call that is under way
+        self.ready = False  # whether the stage was prepared in this process, see `prepare`
 
     def __reduce__(self) -> tuple[type[Counter], tuple[()]]:
         return Counter, ()
@@ -113,12 +114,27 @@ def merge(
         stage.statistics.nanoseconds += new[i][1] - (old[i][1] if old else 0)
 
 
+def prepare(flow: DataFlow) -> None:
+    """Calls `reset_state` of the stages that have one, once in the process that uses them.
+
+    Flows of old scripts open their files there. What runs in workers is prepared by them.
+    """
+    if not flow.statistics.ready:
+        flow.statistics.ready = True
+        flow.reset_state()
+    if not isinstance(flow, Parallel):
+        for below in flow.inputs():
+            prepare(below)
+
+
 def measured(method: Callable[..., Any]) -> Callable[..., Any]:
     """`get_rows` or `gather` of a flow, counted."""
 
     @functools.wraps(method)
     def measured(self: DataFlow, indices: Sequence[int], pass_: Pass) -> Any:
         counter, thread = self.statistics, get_ident()
+        if not counter.ready:
+            prepare(self)
         if counter.thread == thread:  # one measured method of the stage calls the other
             return method(self, indices, pass_)
         counter.thread = thread
@@ -138,6 +154,8 @@ def measured_iterator(method: Callable[..., FlowIterator]) -> Callable[..., Flow
 
     @functools.wraps(method)
     def measured_iterator(self: DataFlow, pass_: Pass) -> FlowIterator:
+        if not self.statistics.ready:
+            prepare(self)
         iterator = method(self, pass_)
         if iterator.counter is NOBODY:
             iterator.counter = self.statistics

@@ -95,8 +95,5 @@ class MultiProcessMapAndBatchData(ProcessStage):
             size,
         )
 
-    def reset_state(self) -> None:
-        self.ds.reset_state()
-
 
 MultiProcessMapAndBatchDataZMQ = MultiProcessMapAndBatchData

@@ -145,8 +145,5 @@ class MultiProcessMapData(ProcessStage):
 
     _source_stays: bool | None = None
 
-    def reset_state(self) -> None:
-        self.ds.reset_state()
-
 
 MultiProcessMapDataZMQ = MultiProcessMapData

@@ -93,9 +93,6 @@ class MultiProcessRunner(ProcessStage):
         run = self._run(self.num_prefetch, start)
         return CopiesIterator(run, pass_.epoch, copies, known_length(ds) if copies > 1 else None)
 
-    def reset_state(self) -> None:
-        self.ds.reset_state()
-
 
 class MultiProcessRunnerZMQ(MultiProcessRunner):
     """`MultiProcessRunner` by the arguments of its former namesake: `hwm` is `num_prefetch`.

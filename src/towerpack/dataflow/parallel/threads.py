@@ -88,9 +88,6 @@ class MultiThreadMapData(ParallelStage):
             lambda source, index: Inputs(pass_.epoch, source, index),
         )
 
-    def reset_state(self) -> None:
-        self.ds.reset_state()
-
 
 class MultiThreadRunner(ParallelStage):
     """Runs flows in `num_thread` threads, each with its own: `get_df()` is called for each.
@@ -158,9 +155,6 @@ class MultiThreadRunner(ParallelStage):
             size = ds.span()
             return IndexedIterator(run, size, lambda at: Indices(pass_.epoch, at, size))
         return CopiesIterator(run, pass_.epoch, copies, known_length(ds) if copies > 1 else None)
-
-    def reset_state(self) -> None:
-        self.ds.reset_state()
 
 
 MultiThreadPrefetchData = MultiThreadRunner  # its former name
