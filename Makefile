@@ -19,7 +19,7 @@ PYTEST := -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-quick test-tf-free test-tf soak bench-augment lint format clean
+.PHONY: help demo test test-quick test-tf-free test-tf soak bench-data bench-augment lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -53,11 +53,14 @@ test-quick: .venv/.test ## all tests that take seconds, in one environment
 soak: .venv/.test ## the load and fault tests with large counts: an hour or more
 	$(BIN)/python -m pytest -m soak --timeout 7200
 
+bench-data: .venv/.test .venv-peers/.loaders ## data loading beside torch, grain, tf.data, webdataset
+	$(BIN)/python benchmarks/data_loading.py
+
 bench-augment: .venv-peers/.augment ## image augmentation beside albumentations
 	NO_ALBUMENTATIONS_UPDATE=1 .venv-peers/bin/python benchmarks/augment.py
 
 clean: ## remove the environments, builds and caches
-	rm -rf .venv .venv-data build dist docs/_build
+	rm -rf .venv .venv-data .venv-peers .venv-tensorpack build dist docs/_build
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
@@ -76,6 +79,17 @@ clean: ## remove the environments, builds and caches
 .venv-data/.test: pyproject.toml
 	$(PYTHON) -m venv .venv-data
 	$(DATA_BIN)/python $(PIP) --editable '.[test,$(FORMATS)]'
+	touch $@
+
+# tensorpack runs up to Python 3.10: where there is one, TENSORPACK_PYTHON says its path.
+TENSORPACK_PYTHON ?= $(shell command -v python3.10)
+.venv-peers/.loaders: pyproject.toml
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python $(PIP) torch==2.13.0 grain==0.2.18 webdataset==1.0.2 lmdb \
+		opencv-python-headless
+	[ -z "$(TENSORPACK_PYTHON)" ] || ! $(TENSORPACK_PYTHON) --version || \
+		{ $(TENSORPACK_PYTHON) -m venv .venv-tensorpack && .venv-tensorpack/bin/python $(PIP) \
+		tensorpack==0.11 'numpy<2' 'opencv-python-headless<5' lmdb; }
 	touch $@
 
 # albumentations 2.0.8 is the last release under the MIT licence.
