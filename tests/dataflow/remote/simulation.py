@@ -78,7 +78,7 @@ class World:
 
     def flush(self, engine) -> None:
         engine.tick(self.now)
-        for peer, message, payload in engine.outgoing():
+        for peer, message, payload in engine.outgoing(self.now):
             for wire in self.wires:
                 if wire.client is engine and wire.up and peer == Peer(0):
                     wire.to_server.append((pack(message), payload))

@@ -7,6 +7,7 @@ import pytest
 from tests.dataflow.remote.simulation import CAPACITY, OPTIONS, World
 
 TOTAL = 40
+FEW, MANY = 12, 1000  # worlds
 BOTH = pytest.mark.parametrize("binding", ["receiver", "sender"])
 
 
@@ -55,20 +56,39 @@ def assert_exactly_once(world, ordered):
         assert inbox.ended(world.now)
 
 
-@BOTH
-@pytest.mark.parametrize(("senders", "receivers"), [(1, 1), (2, 1), (1, 2), (3, 1), (1, 3)])
-def test_F16_links_cut_and_messages_lost(binding, senders, receivers):
-    if (senders > 1 and binding == "sender") or (receivers > 1 and binding == "receiver"):
-        pytest.skip("a connecting end has one other end")
-    for seed in range(30):
+# A connecting end has one other end.
+SHAPES = [
+    (1, 1, "receiver"),
+    (1, 1, "sender"),
+    (3, 1, "receiver"),
+    (1, 2, "sender"),
+    (1, 3, "sender"),
+]
+
+
+@pytest.mark.parametrize(("senders", "receivers", "binding"), SHAPES)
+def test_F16_links_cut_and_messages_lost(senders, receivers, binding):
+    for seed in range(FEW):
         world = World(seed, senders, receivers, binding)
         run(world, {"cut": 0.6, "lose": 1.0})
         assert_exactly_once(world, ordered=receivers == 1)
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("senders", "receivers", "binding"), SHAPES)
+def test_F16_soak_all_faults_at_once(senders, receivers, binding):
+    for seed in range(1000, 1000 + MANY):
+        world = World(seed, senders, receivers, binding)
+        run(world, {"cut": 0.4, "lose": 0.6, "kill and restore": 0.1, "close": 0.1}, steps=3000)
+        for outbox in world.outboxes:
+            assert set(world.delivered[outbox.stream]) == set(range(TOTAL))
+            assert outbox.finished
+
+
 @BOTH
 def test_F16_receiver_killed_and_restored(binding):
-    for seed in range(60):
+    for seed in range(FEW):
         world = World(seed, 1, 1, binding)
         run(world, {"kill and restore": 0.3, "cut": 0.2, "lose": 0.5})
         # A receiver that connects and dies before it saved a state has no successor, so its
@@ -77,7 +97,7 @@ def test_F16_receiver_killed_and_restored(binding):
 
 
 def test_F16_one_of_several_receivers_killed_and_restored():
-    for seed in range(60):
+    for seed in range(FEW):
         world = World(seed, 1, 2, "sender")
         run(world, {"kill and restore": 0.2})
         assert_exactly_once(world, ordered=False)
@@ -85,7 +105,7 @@ def test_F16_one_of_several_receivers_killed_and_restored():
 
 @BOTH
 def test_F16_receiver_killed_without_state_loses_nothing(binding):
-    for seed in range(60):
+    for seed in range(FEW):
         world = World(seed, 1, 1, binding)
         run(world, {"kill": 0.3, "cut": 0.2, "lose": 0.5})
         (delivered,) = world.delivered.values()
@@ -95,7 +115,7 @@ def test_F16_receiver_killed_without_state_loses_nothing(binding):
 
 @BOTH
 def test_receiver_closed_and_opened_again(binding):
-    for seed in range(60):
+    for seed in range(FEW):
         world = World(seed, 1, 1, binding)
         run(world, {"close": 0.3})
         assert_exactly_once(world, ordered=True)

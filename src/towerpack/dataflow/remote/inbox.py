@@ -17,8 +17,20 @@ from typing import Any
 
 from towerpack.core import codec, logger
 from towerpack.dataflow.remote.link_options import LinkCounts, LinkOptions, Peer
-from towerpack.dataflow.remote.messages import Bye, Claim, Data, Leave, Message, Status, Take
+from towerpack.dataflow.remote.messages import (
+    Bye,
+    Claim,
+    Closed,
+    Data,
+    Leave,
+    Message,
+    Status,
+    Take,
+)
 
+# A fast consumer's acknowledgements go together: nobody waits for them, and each is a message.
+ACKNOWLEDGE_SHARE = 0.25  # of the credit
+ACKNOWLEDGE_SECONDS = 0.005
 MAX_STREAMS = 1024  # of senders, present and past: a bound for whoever makes up names
 MAX_CLAIMS = 256  # in a saved state: the latest; the senders of older ones are long gone
 
@@ -35,6 +47,8 @@ class _Stream:
     asked_at: float | None = None  # when `received` was last asked for again; None since progress
     resend: bool = False
     tell: bool = True
+    told: int = 0  # how much of `consumed` the sender has been told
+    told_at: float = 0.0
     finished: bool = False
 
 
@@ -72,7 +86,7 @@ class Inbox:
         self._finished_count = 0
         self._serial = 0
         self._next_beat = 0.0
-        self._closed = False
+        self._closing: dict[str, tuple[Peer, Bye]] | None = None  # who has not confirmed it yet
 
     # The consumer's side.
 
@@ -82,6 +96,11 @@ class Inbox:
             self._consume(self._handed)
         self._handed = self._ready.popleft() if self._ready else None
         return self._handed
+
+    def acknowledgement_due(self, now: float) -> bool:
+        """Whether some sender is to be told what was consumed."""
+        share = self._share()
+        return any(self._acknowledgement_due(s, share, now) for s in self._streams.values())
 
     @property
     def has_datapoint(self) -> bool:
@@ -124,14 +143,24 @@ class Inbox:
 
     def close(self) -> None:
         """Says goodbye to every sender: what was not handed out is theirs again."""
+        if self._closing is not None:
+            return
         if self._handed:
             self._consume(self._handed)
             self._handed = None
-        for stream in self._streams.values():
-            self._say_bye(stream)
+        self._closing = {
+            name: (stream.peer, self._bye(stream))
+            for name, stream in self._streams.items()
+            if stream.peer
+        }
+        self._control.extend(self._closing.values())
         self._streams.clear()
         self._ready.clear()
-        self._closed = True
+
+    @property
+    def closed(self) -> bool:
+        """Whether every sender has heard the goodbye."""
+        return not self._closing
 
     # The link's side.
 
@@ -153,15 +182,16 @@ class Inbox:
                 _lose(stream, now)
 
     def receive(self, peer: Peer, message: Message, payload: Any, now: float) -> None:
-        if self._closed:
-            return
-        if isinstance(message, Data):
+        if self._closing is not None:
+            if isinstance(message, Closed) and message.receiver == self.receiver:
+                self._closing.pop(message.stream, None)
+        elif isinstance(message, Data):
             self._receive_data(peer, message, payload, now)
         elif isinstance(message, Status):
             self._receive_status(peer, message, now)
         elif isinstance(message, Leave):
             self._receive_leave(message, now)
-        else:
+        elif not isinstance(message, Closed):
             self.counts.garbage += 1
 
     def tick(self, now: float) -> float:
@@ -171,19 +201,23 @@ class Inbox:
             for stream in self._streams.values():
                 stream.tell = True
             silent = self._links_up - {s.peer.link for s in self._streams.values() if s.peer}
+            if self._closing is not None:
+                self._control.extend(self._closing.values())
+                silent = set()
             for link in silent:
                 self._control.append((Peer(link), Take(self._next_serial(), self.receiver)))
         return self._next_beat
 
-    def outgoing(self) -> Iterator[tuple[Peer, Message, None]]:
+    def outgoing(self, now: float) -> Iterator[tuple[Peer, Message, None]]:
         """What is to be sent now."""
         while self._control:
             yield *self._control.popleft(), None
         share = self._share()
         for stream in list(self._streams.values()):
-            if stream.peer and stream.tell:
+            if stream.peer and (stream.tell or self._acknowledgement_due(stream, share, now)):
                 yield stream.peer, self._take(stream, share), None
                 stream.tell = stream.resend = False
+                stream.told, stream.told_at = stream.consumed, now
 
     # Within.
 
@@ -260,7 +294,7 @@ class Inbox:
             )
         self._claims.pop(stream.name, None)
         stream.lane, stream.received, stream.consumed = status.lane, status.base, status.base
-        stream.asked_at, stream.tell = None, True
+        stream.told, stream.asked_at, stream.tell = status.base, None, True
 
     def _receive_data(self, peer: Peer, data: Data, payload: Any, now: float) -> None:
         stream = self._streams.get(data.stream)
@@ -317,15 +351,26 @@ class Inbox:
 
     def _say_bye(self, stream: _Stream) -> None:
         if stream.peer:
-            bye = Bye(self.receiver, stream.name, stream.lane, stream.consumed)
-            self._control.append((stream.peer, bye))
+            self._control.append((stream.peer, self._bye(stream)))
+
+    def _bye(self, stream: _Stream) -> Bye:
+        return Bye(self.receiver, stream.name, stream.lane, stream.consumed)
 
     def _consume(self, entry: Entry) -> None:
         self.counts.datapoints += 1
         stream = entry.stream
         if stream.lane == entry.lane:
             stream.consumed = entry.seq + 1
-            stream.tell = True
+
+    def _acknowledgement_due(self, stream: _Stream, share: int, now: float) -> bool:
+        """Whether to tell the sender now, or to wait until there is more to tell."""
+        if stream.consumed == stream.told:
+            return False
+        return (
+            not self._ready
+            or stream.consumed - stream.told >= share * ACKNOWLEDGE_SHARE
+            or now - stream.told_at >= ACKNOWLEDGE_SECONDS
+        )
 
     def _share(self) -> int:
         """How many datapoints each sender may have under way."""

@@ -1,4 +1,4 @@
-"""The five messages between a sender and a receiver, and their bytes.
+"""The six messages between a sender and a receiver, and their bytes.
 
 A message is one frame: a mark, a checksum, and a msgpack array of fixed types. `Data` is followed
 by a second frame, the datapoint's record (`core.codec`), whose length and checksum it repeats, so
@@ -100,7 +100,16 @@ class Bye(msgspec.Struct, tag="bye", frozen=True, array_like=True, forbid_unknow
     consumed: Number
 
 
-Message = Status | Data | Leave | Take | Bye
+class Closed(
+    msgspec.Struct, tag="closed", frozen=True, array_like=True, forbid_unknown_fields=True
+):
+    """Sender to receiver: your goodbye was heard."""
+
+    receiver: Name
+    stream: Name
+
+
+Message = Status | Data | Leave | Take | Bye | Closed
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)

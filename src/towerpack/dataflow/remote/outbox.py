@@ -21,6 +21,7 @@ from towerpack.dataflow.remote.messages import (
     MAX_REASON,
     Bye,
     Claim,
+    Closed,
     Data,
     Leave,
     Message,
@@ -80,7 +81,7 @@ class Outbox:
         self._lanes: dict[str, _Lane] = {}
         self._buried: dict[tuple[str, int], _Lane] = {}
         self._to_tell: deque[tuple[Peer, str | None]] = deque()  # whom to send a status
-        self._farewells: deque[tuple[Peer, Message]] = deque()
+        self._control: deque[tuple[Peer, Message]] = deque()
         self._links_up: set[int] = set()
         self._lanes_opened = self._serial = 0
         self._next_beat = 0.0
@@ -119,7 +120,7 @@ class Outbox:
         """The stream stops before its end."""
         for lane in self._lanes.values():
             if lane.peer:
-                self._farewells.append((lane.peer, Leave(self.stream, reason[:MAX_REASON])))
+                self._control.append((lane.peer, Leave(self.stream, reason[:MAX_REASON])))
 
     def describe_wait(self) -> str:
         """What keeps the stream from going on, for the log."""
@@ -150,7 +151,7 @@ class Outbox:
         if isinstance(message, Take):
             self._receive_take(peer, message, now)
         elif isinstance(message, Bye):
-            self._receive_bye(message)
+            self._receive_bye(peer, message)
         else:
             self.counts.garbage += 1
 
@@ -168,12 +169,12 @@ class Outbox:
                 self._tell(Peer(link), None)
         return self._next_beat
 
-    def outgoing(self) -> Iterator[tuple[Peer, Message, bytes | None]]:
+    def outgoing(self, now: float) -> Iterator[tuple[Peer, Message, bytes | None]]:
         """What can be sent now: statuses first, then as many datapoints as there is credit."""
         while self._to_tell:
             yield self._next_status()
-        while self._farewells:
-            yield *self._farewells.popleft(), None
+        while self._control:
+            yield *self._control.popleft(), None
         for lane in list(self._lanes.values()):
             while lane.peer and lane.sent < lane.end:
                 yield self._next_on(lane, lane.peer)
@@ -184,6 +185,8 @@ class Outbox:
             item.lane = free.number
             free.items.append(item)
             yield self._next_on(free, free.peer)
+
+    closed = True  # as soon as everything was said
 
     def close(self) -> None:
         """Whoever stops before the end has said so by `leave`."""
@@ -223,14 +226,16 @@ class Outbox:
         if not known or self.complete:
             self._tell(peer, lane)
 
-    def _receive_bye(self, bye: Bye) -> None:
-        lane = self._lanes.get(bye.receiver)
-        if bye.stream != self.stream or lane is None:
+    def _receive_bye(self, peer: Peer, bye: Bye) -> None:
+        if bye.stream != self.stream:
             return
-        if bye.lane == lane.number:
-            self._acknowledge(lane, bye.consumed)
-        self._bury(lane)
-        self._say_done_once()
+        lane = self._lanes.get(bye.receiver)
+        if lane:
+            if bye.lane == lane.number:
+                self._acknowledge(lane, bye.consumed)
+            self._bury(lane)
+            self._say_done_once()
+        self._control.append((peer, Closed(bye.receiver, bye.stream)))
 
     def _open_lane(self, receiver: str, peer: Peer) -> _Lane:
         self._lanes_opened += 1

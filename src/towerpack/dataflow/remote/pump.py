@@ -32,7 +32,8 @@ from towerpack.dataflow.remote.curve_keys import (
 from towerpack.dataflow.remote.link_options import LinkCounts, LinkOptions, Peer
 from towerpack.dataflow.remote.messages import BadMessage, Data, Message, pack, unpack
 
-LINGER_MS = 1000  # how long closing waits for the last words to leave
+CLOSE_SECONDS = 2.0  # how long closing waits for the other ends to confirm it
+LINGER_MS = 1000  # and then for the last words to leave
 QUEUE_MARGIN = 100  # messages in libzmq's queues beyond the datapoints: statuses
 BURST = 64  # messages taken from one socket before others have their turn
 HANDSHAKE_MS = 10_000  # a connection that has not said hello by then is none of ours
@@ -55,8 +56,10 @@ class Engine(Protocol):
     def lost(self, peer: Peer, now: float) -> None: ...
     def receive(self, peer: Peer, message: Message, payload: Any, now: float) -> None: ...
     def tick(self, now: float) -> float: ...
-    def outgoing(self) -> Iterator[tuple[Peer, Message, bytes | None]]: ...
+    def outgoing(self, now: float) -> Iterator[tuple[Peer, Message, bytes | None]]: ...
     def close(self) -> None: ...
+    @property
+    def closed(self) -> bool: ...
 
 
 @dataclass
@@ -82,7 +85,7 @@ class Pump:
     """Runs an engine over sockets, in a thread of its own, until it is closed.
 
     Sockets are opened by the constructor, so that a wrong address is an error there. An exception
-    in the thread is kept and raised by `wait_until`.
+    in the thread is raised by `wait_until`, or by `close`.
     """
 
     def __init__(self, engine: Engine, endpoints: Endpoints, counts: LinkCounts):
@@ -91,6 +94,7 @@ class Pump:
         self._endpoints = endpoints
         self._failure: BaseException | None = None
         self._stopping = self._woken = False
+        self._stop_by: float | None = None
         self._context = zmq.Context()
         self._poller = zmq.Poller()
         self._sockets: list[zmq.Socket] = []
@@ -123,8 +127,7 @@ class Pump:
             if time.monotonic() >= patient_until:
                 patient_until = time.monotonic() + PATIENCE
                 logger.warning("%s: waiting for %s", self._endpoints.addresses[0], describe())
-        if self._failure:
-            raise self._failure
+        self._raise_failure()
 
     def close(self) -> None:
         """Lets the engine say its last words, and frees everything. May be called twice.
@@ -136,6 +139,13 @@ class Pump:
             self._bell.send(b"\0")
         if self._thread is not threading.current_thread():
             self._thread.join()
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        """Raises what happened in the thread, once."""
+        failure, self._failure = self._failure, None
+        if failure:
+            raise failure
 
     def _open(self) -> None:
         keys = self._endpoints.keys
@@ -167,8 +177,6 @@ class Pump:
         socket.ipv6 = "[" in address
         if self._endpoints.bind:
             socket.router_mandatory = True  # an address that is gone is an error, not silence
-        else:
-            socket.immediate = True  # nothing is queued for a peer that is not there
         if self._endpoints.keys:
             secure(socket, self._endpoints.keys, self._endpoints.bind)
 
@@ -202,15 +210,17 @@ class Pump:
         now = time.monotonic()
         with self.condition:
             self._woken = False
-            stopping = self._stopping
-            due = self.engine.tick(now)
-            if stopping:
+            if self._stopping and self._stop_by is None:
+                self._stop_by = now + CLOSE_SECONDS
                 self.engine.close()
-            for peer, message, payload in self.engine.outgoing():
+            due = self.engine.tick(now)
+            for peer, message, payload in self.engine.outgoing(now):
                 self._send(peer, message, payload, now)
             self.condition.notify_all()
-        if stopping:
-            return False
+            if self._stop_by is not None:
+                if self.engine.closed or now >= self._stop_by:
+                    return False
+                due = min(due, self._stop_by)
         timeout = max(0.0, due - time.monotonic())
         for source, _ in self._poller.poll(int(timeout * 1000) + 1):
             self._attend(source)
@@ -235,34 +245,33 @@ class Pump:
         try:
             self._sockets[peer.link].send_multipart(frames, zmq.NOBLOCK)
         except zmq.Again:
-            pass  # it is being connected, or does not read: the next status shows what is missing
+            pass  # its queue is full, it does not read: the next status shows what is missing
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
             self.engine.lost(peer, now)
 
     def _take_burst(self, link: int) -> None:
-        socket = self._sockets[link]
-        for _ in range(BURST):
-            try:
-                frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return
-            route = frames.pop(0).bytes if self._endpoints.bind else b""
-            self._take(Peer(link, route), frames)
+        socket, bound = self._sockets[link], self._endpoints.bind
+        with self.condition:
+            for _ in range(BURST):
+                try:
+                    frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                except zmq.Again:
+                    return
+                route = frames.pop(0).bytes if bound else b""
+                self._take(Peer(link, route), frames)
 
     def _take(self, peer: Peer, frames: list[zmq.Frame]) -> None:
         try:
             message = unpack(frames[0].bytes) if frames else None
         except BadMessage:
             message = None
-        with self.condition:
-            if message is None or len(frames) != (2 if isinstance(message, Data) else 1):
-                self.counts.garbage += 1
-                return
-            payload = frames[1].buffer if len(frames) > 1 else None
-            self.engine.receive(peer, message, payload, time.monotonic())
-            self.condition.notify_all()
+        if message is None or len(frames) != (2 if isinstance(message, Data) else 1):
+            self.counts.garbage += 1
+            return
+        payload = frames[1].buffer if len(frames) > 1 else None
+        self.engine.receive(peer, message, payload, time.monotonic())
 
     def _notice(self, link: int) -> None:
         event = parse_monitor_message(self._monitors[link].recv_multipart())["event"]

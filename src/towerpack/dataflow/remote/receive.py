@@ -80,7 +80,8 @@ class RemoteIterator(FlowIterator):
         pump = self._opened()
         with pump.condition:
             entry = self._inbox.pop()
-            pump.wake()  # to acknowledge the one before
+            if self._inbox.acknowledgement_due(time.monotonic()):
+                pump.wake()
             if entry is None:
                 pump.wait_until(self._has_news, self._inbox.describe_wait)
                 entry = self._inbox.pop()
