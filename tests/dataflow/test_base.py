@@ -93,6 +93,13 @@ def test_as_flow_says_what_it_expected(wrong):
         as_flow(wrong)
 
 
+def test_a_class_is_not_a_flow():
+    with pytest.raises(
+        TypeError, match=r"received the class Random; make one of it: Random\(...\)"
+    ):
+        BatchData(Random, 3)
+
+
 @pytest.mark.parametrize("wrong", [{"a": [1]}, "abc", b"abc"])
 def test_as_flow_takes_no_dict_or_string_for_datapoints(wrong):
     with pytest.raises(TypeError, match=f"received a {type(wrong).__name__}"):
@@ -126,9 +133,11 @@ def test_indexing():
         flow[3]
     with pytest.raises(TypeError):
         flow["a"]
+    with pytest.raises(TypeError, match=r"received slice\(1, 2, None\); FlowSequence"):
+        flow[1:2]
     with pytest.raises(TypeError, match="Random has no random access; iterate over it"):
         Random()[0]
-    with pytest.raises(DroppedDatapoint, match="datapoint 1 was dropped by a function"):
+    with pytest.raises(DroppedDatapoint, match="datapoint 1 is dropped by this flow"):
         MapData(flow, lambda dp: None if dp[0] == 1 else dp)[1]
 
 
@@ -168,6 +177,10 @@ def test_restoring_a_position_of_another_data_set_is_refused():
         listed().iterate().restore(state)
     with pytest.raises(ValueError, match="cannot go to datapoint 9: the flow ended after 7"):
         Random().iterate().restore({"epoch": 0, "at": {"count": 9}})
+    with pytest.raises(
+        ValueError, match="is not one of this pipeline .BatchData.: it has no 'input"
+    ):
+        BatchData(Random(), 2).iterate().restore({"epoch": 0, "at": {"index": 3}})
     with pytest.raises(ValueError, match="expected a state with 'epoch' and 'at'"):
         listed().iterate().restore({"index": 3})
 

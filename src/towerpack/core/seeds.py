@@ -45,8 +45,8 @@ class Stream:
     """
 
     def __init__(self, seed: int, *path: int | str):
-        self.seed, self.path = int(seed), path
         self._key = np.array(key_of(seed, path), dtype=np.uint64)
+        self.seed, self.path = int(seed), path
         self._philox = np.random.Philox(key=self._key)
         self._generator = np.random.Generator(self._philox)
         self._counter = np.zeros(4, dtype=np.uint64)

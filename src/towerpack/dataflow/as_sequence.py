@@ -48,5 +48,5 @@ class FlowSequence(Sequence[Any]):
         rows = self.flow.get_rows(indices, self._pass)
         for row, index in zip(rows, indices, strict=True):
             if row is None:
-                raise DroppedDatapoint(index, "a Sequence")
+                raise DroppedDatapoint(index)
         return rows

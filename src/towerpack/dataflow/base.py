@@ -68,12 +68,17 @@ class DataFlowTerminated(BaseException):
 class DroppedDatapoint(BatchError, LookupError):
     """A datapoint was asked for by its index, but the flow drops it."""
 
-    def __init__(self, index: int, asked_by: str):
-        super().__init__(
-            f"datapoint {index} was dropped by a function that returned None, so {asked_by} cannot "
-            "find its datapoints by index. Drop them in a FilterData, which says so in advance, or "
-            "map in workers with MultiProcessMapData(ds, num_proc, func) before this stage"
-        )
+    def __init__(self, index: int, asked_by: str | None = None):
+        if asked_by is None:
+            message = f"datapoint {index} is dropped by this flow; iterate for those that are not"
+        else:
+            message = (
+                f"datapoint {index} was dropped by a function that returned None, so {asked_by} "
+                "cannot find its datapoints by index. Drop them in a FilterData, which says so in "
+                "advance, or map in workers with MultiProcessMapData(ds, num_proc, func) before "
+                "this stage"
+            )
+        super().__init__(message)
         self.index, self.asked_by = index, asked_by
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -144,7 +149,7 @@ class DataFlow(ABC):
             cls.__len__ = defined["size"]  # type: ignore[method-assign]
         if "__iter__" in defined:
             _adopt_generator(cls)
-        wrappers = {
+        wrappers: dict[str, Callable[..., Any]] = {
             "get_rows": measured,
             "gather": measured,
             "iterator": measured_iterator,
@@ -220,20 +225,22 @@ class DataFlow(ABC):
             raise DroppedDatapoint(int(indices[dropped]), "a batch")
         return stack_rows(rows, pass_.allocate, indices)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         """The datapoint at `index` of epoch 0, so that a flow with random access is a Sequence."""
         if not self.random_access:
             raise TypeError(
                 f"{type(self).__name__} has no random access; iterate over it, or build it on a "
                 "source that has: DataFromArrays, DataFromList, LMDBData, ..."
             )
+        if isinstance(index, slice):
+            raise TypeError(f"expected an index, received {index}; FlowSequence(flow) takes slices")
         index, size = operator.index(index), self.span()
         if not -size <= index < size:
             raise IndexError(f"index {index} is out of range for a flow of {size} datapoints")
         prepare(self)
         datapoint = self.get(index % size, Pass())
         if datapoint is None:
-            raise DroppedDatapoint(index, "indexing")
+            raise DroppedDatapoint(index)
         return datapoint
 
     def generate(self) -> Iterable[Any]:
@@ -439,6 +446,11 @@ def as_flow(data: Any) -> DataFlow:
         raise TypeError(
             f"expected a DataFlow, a sequence or an iterable, received a {type(data).__name__}; "
             "for a dict of arrays use DataFromArrays(arrays)"
+        )
+    if isinstance(data, type):
+        raise TypeError(
+            f"expected a DataFlow, a sequence or an iterable, received the class {data.__name__}; "
+            f"make one of it: {data.__name__}(...)"
         )
     if hasattr(data, "__iter__") or is_indexable(data):
         return Source(data)

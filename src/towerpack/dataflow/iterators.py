@@ -110,7 +110,13 @@ class EpochIterator(FlowIterator, counted=False):
             self._inner.close()
             self._pass = self._pass.at_epoch(state["epoch"])
             self._begin()
-        self._inner.restore(state["at"])
+        try:
+            self._inner.restore(state["at"])
+        except KeyError as error:
+            raise ValueError(
+                f"this state is not one of this pipeline ({self._flow.label()}): it has no "
+                f"{error}; build the pipeline as it was when the state was taken"
+            ) from error
 
     def close(self) -> None:
         self._inner.close()

@@ -36,7 +36,10 @@ class RandomMixData(RandomStage, MergingStage):
         super().__init__(df_lists)
         self.seed = seed
         self._orders: EpochCache[tuple[np.ndarray, np.ndarray]] = EpochCache()
-        self.span()  # complains about a flow without a length now rather than later
+        try:
+            self.span()
+        except TypeError as error:
+            raise TypeError(f"RandomMixData expected flows with a len(), but {error}") from None
 
     def __len__(self) -> int:
         return sum(len(flow) for flow in self.flows)

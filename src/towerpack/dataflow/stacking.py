@@ -221,8 +221,9 @@ def _structure_error(rows: Sequence[Any], indices: Any) -> BatchError:
     for row, value in enumerate(rows):
         found = tree.difference(rows[0], value)
         if found:
+            hint = "a list is taken for components: make an array of it in a MapData"
             return BatchError(
                 f"datapoint {_number(row, indices)} is not built like the first of its batch: "
-                f"{found}"
+                f"{found}{f' ({hint})' if 'components' in found else ''}"
             )
     return BatchError("the datapoints of one batch differ in structure")
