@@ -60,7 +60,7 @@ class SeededLikeImgaug:
     def to_deterministic(self):
         return SeededLikeImgaug()
 
-    def seed_(self, seed):
+    def seed_(self, seed, deterministic_too):
         self.seed = seed
 
     def augment_image(self, image):
@@ -91,6 +91,7 @@ EXAMPLES = [
     imgaug.Flip(vert=True, prob=1),
     imgaug.Gamma(),
     imgaug.GaussianBlur((1, 4), (0, 2), symmetric=False),
+    imgaug.GaussianDeform([(0.2, 0.2), (0.8, 0.3), (0.5, 0.8)], (64, 72), 0.3, 4),
     imgaug.GaussianNoise(sigma=5),
     imgaug.GoogleNetRandomCropAndResize(target_shape=(48, 56)),
     imgaug.GoogleNetRandomCropAndResize((0.5, 1.0), (20, 30), 48),

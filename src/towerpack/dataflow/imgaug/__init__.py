@@ -36,6 +36,7 @@ from towerpack.dataflow.imgaug.crop import (
     RandomCutout,
     RandomErasing,
 )
+from towerpack.dataflow.imgaug.deform import DeformTransform, GaussianDeform
 from towerpack.dataflow.imgaug.external import Albumentations, IAAugmentor
 from towerpack.dataflow.imgaug.flip import Flip, Transpose
 from towerpack.dataflow.imgaug.mosaic import Mosaic, MosaicTransform
@@ -108,11 +109,13 @@ __all__ = [
     "Contrast",
     "CropTransform",
     "CutMix",
+    "DeformTransform",
     "Equalize",
     "Flip",
     "FlipTransform",
     "Gamma",
     "GaussianBlur",
+    "GaussianDeform",
     "GaussianNoise",
     "GoogleNetRandomCropAndResize",
     "Grayscale",

@@ -40,7 +40,11 @@ class _AlbumentationsTransform(Transform):
 
 
 class IAAugmentor(ImageAugmentor):
-    """An augmentor of the library imgaug, seeded from our numbers."""
+    """An augmentor of the library imgaug, seeded from our numbers.
+
+    Its last release, 0.4.0, does not import under numpy 2, which towerpack needs: this is for
+    corrected copies of it.
+    """
 
     def __init__(self, augmentor: Any):
         if not callable(getattr(augmentor, "to_deterministic", None)):
@@ -50,9 +54,9 @@ class IAAugmentor(ImageAugmentor):
         self.augmentor = augmentor
 
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
-        # Both calls belong to imgaug 0.4, the last release: a copy that repeats itself, reseeded.
+        # A copy that repeats itself, and begins where our seed says.
         fixed = self.augmentor.to_deterministic()
-        fixed.seed_(int(rng.integers(1 << 31)))
+        fixed.seed_(int(rng.integers(1 << 31)), deterministic_too=True)
         return _IAATransform(fixed, img.shape)
 
 
