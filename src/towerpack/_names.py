@@ -121,6 +121,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "as_flow",
         "bench",
         "build_index",
+        "kept_workers",
         "write_arrayrecord",
         "write_examples",
         "write_parquet",

@@ -84,6 +84,7 @@ from towerpack.dataflow.parallel import (
     PrefetchDataZMQ,
     WorkerDied,
     WorkerError,
+    kept_workers,
 )
 from towerpack.dataflow.print_data import PrintData
 from towerpack.dataflow.random_choose import RandomChooseData
@@ -190,6 +191,7 @@ __all__ = [
     "as_flow",
     "bench",
     "build_index",
+    "kept_workers",
     "write_arrayrecord",
     "write_examples",
     "write_parquet",

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from towerpack._tensorflow import tf
+from towerpack.dataflow import kept_workers
 from towerpack.dataflow.base import DataFlow, FlowIterator, as_flow
 from towerpack.input_source.base import InputSource
 from towerpack.input_source.signature import as_inputs
@@ -76,11 +77,12 @@ class QueueInput(InputSource):
     def _feed(self) -> None:
         name = type(self.flow).__name__
         try:
-            epoch = 0
-            while not self._stop.is_set():
-                with self.flow.iterate(epoch) as datapoints:
-                    self._feed_pass(datapoints, name)
-                epoch += 1
+            with kept_workers(self.flow):
+                epoch = 0
+                while not self._stop.is_set():
+                    with self.flow.iterate(epoch) as datapoints:
+                        self._feed_pass(datapoints, name)
+                    epoch += 1
         except BaseException as error:  # noqa: BLE001 (raised by the step)
             if not self._stop.is_set():
                 self._failure = error

@@ -15,6 +15,7 @@ from towerpack.dataflow.parallel.runner import (
     PrefetchDataZMQ,
 )
 from towerpack.dataflow.parallel.shared_array import MultiProcessMapDataComponentSharedArray
+from towerpack.dataflow.parallel.stage import kept_workers
 from towerpack.dataflow.parallel.threads import (
     MultiThreadMapData,
     MultiThreadPrefetchData,
@@ -37,4 +38,5 @@ __all__ = [
     "PrefetchDataZMQ",
     "WorkerDied",
     "WorkerError",
+    "kept_workers",
 ]

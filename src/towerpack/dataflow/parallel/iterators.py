@@ -25,8 +25,15 @@ class Run:
     It outlives them, with the numbers that the stage's statistics tell.
     """
 
-    def __init__(self, name: str, prefetch: int, start: Callable[[], Executor]):
+    def __init__(
+        self,
+        name: str,
+        prefetch: int,
+        start: Callable[[], Executor],
+        keep: Callable[[Executor], bool] = lambda executor: False,
+    ):
         self.name, self.prefetch, self.start = name, prefetch, start
+        self.keep = keep  # at the end of a pass: takes the workers for the next one, or does not
         self.executor: Executor | None = None
         self.window: Window | None = None
         self.dropped = self.skipped = 0
@@ -72,8 +79,8 @@ class ParallelIterator(FlowIterator, counted=False):
             self._next_chunk()
         except BaseException as error:
             # Nothing of the workers stays behind, though a traceback may keep this iterator alive.
-            self._stop()
             self._ended = isinstance(error, StopIteration)
+            self._stop(may_keep=self._ended)
             raise
         # Counted by chunks, not by datapoints: the statistics of small ones would cost too much.
         self.counter.nanoseconds += time.perf_counter_ns() - begun
@@ -127,12 +134,16 @@ class ParallelIterator(FlowIterator, counted=False):
         task, chunk = found
         return task.position or {}, chunk
 
-    def _stop(self) -> None:
-        """Ends the workers; the position stays."""
+    def _stop(self, may_keep: bool = False) -> None:
+        """Ends the workers, unless they are kept for the next pass; the position stays."""
         self._settle()
         self._window = None
         if self._release is not None:
-            self._release()
+            executor = self._run.executor
+            if may_keep and executor is not None and self._run.keep(executor):
+                self._release.detach()
+            else:
+                self._release()
             self._release = None
 
     def state(self) -> State:

@@ -36,7 +36,7 @@ from towerpack.dataflow.parallel.packing import Place, RowReader, pack_longest
 from towerpack.dataflow.parallel.report import Report, decode_report, thaw_error
 from towerpack.dataflow.parallel.ring import MAX_SLOTS, Pins, SharedSlots, SlotWriter
 from towerpack.dataflow.parallel.tasks import Chunk, Task
-from towerpack.dataflow.parallel.work import Work
+from towerpack.dataflow.parallel.work import ByIndex, Work
 from towerpack.dataflow.parallel.worker import BOARD, BOARD_BYTES
 from towerpack.dataflow.statistics import WorkerStatistics
 
@@ -104,6 +104,21 @@ class ProcessExecutor:
         except BaseException:
             self.close()
             raise
+
+    # From pass to pass
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether another pass may use these workers: they are idle, and keep no position."""
+        idle = not any(member.tasks for member in self._members)
+        return idle and isinstance(self._work, ByIndex) and self._owner == os.getpid()
+
+    def does_the_same(self, work: Work) -> bool:
+        return (
+            isinstance(self._work, ByIndex)
+            and type(work) is type(self._work)
+            and work.branch == self._work.branch
+        )
 
     # Tasks
 

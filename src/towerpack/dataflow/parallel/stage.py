@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,8 +64,12 @@ class ParallelStage(DataFlow):
     _latest: Run | None = None
 
     def _run(self, prefetch: int, start: Callable[[], Executor]) -> Run:
-        self._latest = Run(self.label(), prefetch, start)
+        self._latest = Run(self.label(), prefetch, start, self._keep)
         return self._latest
+
+    def _keep(self, executor: Executor) -> bool:
+        """Whether the workers of a pass that has ended are kept for the next one."""
+        return False
 
     def _check_len(self) -> None:
         """Raises TypeError once it is known that not every datapoint comes out."""
@@ -72,7 +77,8 @@ class ParallelStage(DataFlow):
             raise TypeError(f"{self.label()} has no len(): some of its datapoints were dropped")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_latest"}
+        own = ("_latest", "_keeping", "_kept")
+        return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def parallel_statistics(self) -> ParallelStatistics:
         """The workers of the latest pass, and how full the queue to the consumer was."""
@@ -83,11 +89,48 @@ class ParallelStage(DataFlow):
         return ParallelStatistics(run.executor.statistics(), fill, run.prefetch)
 
 
+@contextlib.contextmanager
+def kept_workers(flow: DataFlow) -> Iterator[None]:
+    """While open, the worker processes of a flow live on from one pass to the next.
+
+    Starting workers anew for every epoch costs time, and sends them the data set again. Here they
+    are ended when the block is left. In between, what is changed in the flow does not reach them.
+
+    >>> from towerpack.dataflow import DataFromList, MultiProcessRunner
+    >>> flow = MultiProcessRunner(DataFromList([[1], [2]], shuffle=False), 2, 1)
+    >>> with kept_workers(flow):
+    ...     [list(flow.iterate(epoch)) for epoch in range(2)]
+    [[[1], [2]], [[1], [2]]]
+    """
+    stages = [stage for stage in walk(flow) if isinstance(stage, ProcessStage)]
+    for stage in stages:
+        stage.keep_workers(True)
+    try:
+        yield
+    finally:
+        for stage in stages:
+            stage.keep_workers(False)
+
+
 class ProcessStage(ParallelStage):
     """Base class of those whose workers are processes."""
 
     num_proc: int
     options: WorkerOptions
+    _keeping = False
+    _kept: Executor | None = None
+
+    def keep_workers(self, keep: bool) -> None:
+        """See `kept_workers`."""
+        self._keeping = keep
+        if not keep and self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _keep(self, executor: Executor) -> bool:
+        if self._keeping and isinstance(executor, ProcessExecutor) and executor.is_reusable:
+            self._kept = executor
+        return self._kept is executor
 
     def _processes(self, work: Callable[[], Work]) -> Callable[[], Executor]:
         """Starts the workers, or what does their work in this process for `num_proc=0`."""
@@ -98,6 +141,11 @@ class ProcessStage(ParallelStage):
             job = work()
             if workers == 0:
                 return InlineExecutor(job)
+            kept, self._kept = self._kept, None
+            if isinstance(kept, ProcessExecutor):
+                if kept.does_the_same(job):
+                    return kept
+                kept.close()
             same = len(walk(job.statistics_of())) == len(walk(stages))
             return ProcessExecutor(
                 job,

@@ -73,6 +73,7 @@ class Work(Protocol):
 class ByIndex:
     """Work that can make each datapoint for itself; errors are pinned to the one they belong to."""
 
+    branch: tuple[int, ...]
     on_error: str
 
     def many(self, request: Request, pass_: Pass) -> list[Any]:
