@@ -114,3 +114,11 @@ def test_outputs_in_a_tuple_are_named_too():
 
     build(lambda x: names.extend(y.name for y in Halves("h", x)) or x, X)
     assert set(names) == {"h/output:0", "h/output_1:0"}
+
+
+def test_an_old_name_must_lead_somewhere():
+    with pytest.raises(ValueError, match="leads to arguments it has not: {'nl': 'activation'}"):
+
+        @layer_register(renamed={"nl": "activation"})
+        def Wrong(x):
+            return x

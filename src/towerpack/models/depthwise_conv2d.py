@@ -11,8 +11,11 @@ from towerpack.models.registry import VariableHolder, layer_register
 from towerpack.models.shapes import expect_rank, sizes
 from towerpack.models.weights import Activation, Regularizer, add_bias, bias, finished, kernel
 
+# It has as many outputs as inputs make.
+OLD_DEPTHWISE_NAMES = {old: new for old, new in OLD_CONV_NAMES.items() if new != "filters"}
 
-@layer_register(log_shape=True, renamed=OLD_CONV_NAMES)
+
+@layer_register(log_shape=True, renamed=OLD_DEPTHWISE_NAMES)
 def DepthwiseConv2D(
     x: Any,
     kernel_size: int | tuple[int, int],

@@ -94,7 +94,7 @@ def GroupNorm(
     return affine.apply(normal, x.dtype, layout)
 
 
-@layer_register(renamed=OLD_NORM_NAMES)
+@layer_register(renamed={"use_scale": "scale", "gamma_init": "gamma_initializer"})
 def RMSNorm(
     x: Any, *, epsilon: float = 1e-6, scale: bool = True, gamma_initializer: Any = None
 ) -> Any:

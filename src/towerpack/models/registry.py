@@ -117,6 +117,9 @@ class _Layer:
         self.known = [p.name for p in named]
         self.positional = [p.name for p in named if p.kind is p.POSITIONAL_OR_KEYWORD]
         self.required = [p.name for p in named if p.default is p.empty]
+        nowhere = {old: new for old, new in renamed.items() if new not in self.known}
+        if nowhere and not self.takes_any:
+            raise ValueError(f"{self.name}: `renamed` leads to arguments it has not: {nowhere}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name, x, rest = self._split(args)
