@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 import uuid
@@ -124,8 +125,23 @@ def test_F12_only_the_record_behind_the_cut_is_lost():
         file.value(99)
 
 
+def test_F12_a_tree_that_loops_is_an_error():
+    write("x", {b"%06d" % i: bytes(20) for i in range(3000)})
+    content = bytearray(Path("x").read_bytes())
+    (root,) = struct.unpack_from("<Q", content, 16 + 24 + 48 + 40)
+    if struct.unpack_from("<Q", content, 4096 + 16 + 24 + 96 + 8)[0]:  # the second meta is newer
+        (root,) = struct.unpack_from("<Q", content, 4096 + 16 + 24 + 48 + 40)
+    page = root * 4096
+    assert content[page + 10] & 1  # a branch
+    (node,) = struct.unpack_from("<H", content, page + 16)
+    struct.pack_into("<IH", content, page + node, root, 0)  # its first child is itself
+    Path("x").write_bytes(content)
+    with pytest.raises(CorruptRecord, match="its tree has a loop"):
+        LMDBFile("x")
+
+
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_F12_damaged_bytes_give_only_corrupt_record(data):
     path = Path("whole")
     if not path.exists():

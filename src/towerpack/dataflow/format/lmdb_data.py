@@ -52,7 +52,8 @@ class LMDBData(RecordSource):
         database = self.database
         if isinstance(keys, str):
             found: list[int] = []
-            while (number := database.find(keys.format(len(found)).encode())) is not None:
+            table = database.numbers()
+            while (number := table.get(keys.format(len(found)).encode())) is not None:
                 found.append(number)
             if not found:
                 raise KeyError(f"{self.path} has no key {keys.format(0)!r}")
@@ -62,14 +63,12 @@ class LMDBData(RecordSource):
             if index is None:
                 return np.arange(len(database))
             keys = _stored_keys(database.value(index), f"{self.path}, record {KEYS_RECORD!r}")
-        numbers = []
-        for key in keys:
-            wanted = key.encode() if isinstance(key, str) else bytes(key)
-            number = database.find(wanted)
-            if number is None:
-                raise KeyError(f"{self.path} has no key {wanted!r}")
-            numbers.append(number)
-        return np.array(numbers, np.int64)
+        table = database.numbers()
+        wanted = [key.encode() if isinstance(key, str) else bytes(key) for key in keys]
+        for key in wanted:
+            if key not in table:
+                raise KeyError(f"{self.path} has no key {key!r}")
+        return np.array([table[key] for key in wanted], np.int64)
 
     def count(self) -> int:
         return len(self._records)

@@ -13,9 +13,9 @@ leaf pages; values that do not fit into a leaf lie on overflow pages of their ow
 
 from __future__ import annotations
 
+import bisect
 import struct
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -62,10 +62,6 @@ class LMDBFile:
         self._key_ends = np.cumsum([0, *map(len, keys)], dtype=np.int64)
         if len(keys) != self._entries:
             raise self._damaged(f"it says {self._entries} records, its tree holds {len(keys)}")
-        self._numbers: dict[bytes, int] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_numbers": None}
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -74,10 +70,15 @@ class LMDBFile:
         return self._key_bytes[self._key_ends[number] : self._key_ends[number + 1]]
 
     def find(self, key: bytes) -> int | None:
-        """The number of a key; the table for it is made on first use."""
-        if self._numbers is None:
-            self._numbers = {self.key(number): number for number in range(len(self))}
-        return self._numbers.get(key)
+        """The number of one key; for many, `numbers` is quicker."""
+        if self._flags:  # then the keys are not in the order of their bytes
+            return self.numbers().get(key)
+        number = bisect.bisect_left(range(len(self)), key, key=self.key)
+        return number if number < len(self) and self.key(number) == key else None
+
+    def numbers(self) -> dict[bytes, int]:
+        """The number of every key."""
+        return {self.key(number): number for number in range(len(self))}
 
     def value(self, number: int) -> bytearray:
         """The value of record `number`; `CorruptRecord` if the file does not have it."""
@@ -101,7 +102,8 @@ class LMDBFile:
         metas = [meta for meta in (first, second) if meta is not None]
         latest = max(metas, key=lambda meta: meta[-1])
         main = latest[12:20]  # pad, flags, depth, branch, leaf and overflow pages, entries, root
-        self._entries, self._root, self._last_page = main[6], main[7], latest[-2]
+        self._flags, self._entries, self._root = main[1], main[6], main[7]
+        self._last_page = latest[-2]
 
     def _meta_at(self, offset: int) -> tuple[int, ...] | None:
         try:
