@@ -57,8 +57,8 @@ class DecodeError(ValueError):
     """Bytes are not a record of this codec, or are damaged."""
 
 
-class ChecksumError(DecodeError):
-    """The checksum does not fit: the record was damaged on its way, and may be sent again."""
+class DamagedRecord(DecodeError):
+    """Not the bytes that `encode` made: the mark, a length or the checksum does not fit."""
 
 
 def encode(tree: Any) -> bytes:
@@ -108,19 +108,19 @@ def decode(data: Any) -> Any:
         view = memoryview(data).cast("B")
         size = len(view)
         if size < _PREFIX.size:
-            raise DecodeError(f"expected at least {_PREFIX.size} bytes, received {size}")
+            raise DamagedRecord(f"expected at least {_PREFIX.size} bytes, received {size}")
         magic, checksum, header_length, payload_length = _PREFIX.unpack_from(view)
         if magic != MAGIC:
-            raise DecodeError(f"expected a record that begins with {MAGIC!r}, received {magic!r}")
+            raise DamagedRecord(f"expected a record that begins with {MAGIC!r}, received {magic!r}")
         start = _PREFIX.size + header_length
         if header_length > MAX_HEADER or start + payload_length != size:
-            raise DecodeError(
+            raise DamagedRecord(
                 f"the record says {start + payload_length} bytes, received {size}: truncated?"
             )
         # Through numpy, since google_crc32c does not take a memoryview.
         found = google_crc32c.value(np.frombuffer(view, np.uint8, offset=_CHECKSUM.stop))
         if found != checksum:
-            raise ChecksumError(f"checksum {found:08x} instead of {checksum:08x}: damaged data")
+            raise DamagedRecord(f"checksum {found:08x} instead of {checksum:08x}: damaged data")
         reader = _Reader(view, start)
         tree = reader.build(_decoder.decode(view[_PREFIX.size : start]))
         if reader.position != size:

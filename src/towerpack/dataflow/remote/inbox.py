@@ -315,7 +315,7 @@ class Inbox:
         try:
             if fits:
                 datapoint = codec.decode(payload)
-        except codec.ChecksumError:
+        except codec.DamagedRecord:
             fits = False
         except codec.DecodeError as refused:
             # Just what the sender sent, so sending it again would not help: the consumer is told.
