@@ -203,7 +203,7 @@ def cost(label, seconds, workers=0, parallel=False):
 def test_verdicts(fill, stages, words):
     from towerpack.dataflow import BenchResult
 
-    workers = [WorkerStatistics(i, None, 1, 1, 0) for i in range(2)]
+    workers = [WorkerStatistics(i, None, 0, 1, 0) for i in range(2)]
     result = BenchResult(
         "x", 10, 5.0, 0.1, stages, {"Runner": ParallelStatistics(workers, fill, 4)}
     )

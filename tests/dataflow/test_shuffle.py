@@ -27,9 +27,13 @@ def test_locally_shuffled_is_exact_and_local(source, reuse):
 
 
 def test_locally_shuffled_gives_the_same_over_either_kind_of_input():
-    for arguments in ((10,), (4, 2), (7, 3, 2), (100,)):
-        streams = [list(LocallyShuffleData(s(30), *arguments, seed=5)) for s in (numbers, counted)]
-        assert streams[0] == streams[1]
+    for arguments in ((10,), (10, 1, 10), (3, 1, 9), (4, 2), (7, 3, 2), (100,), (1,), (8, 1, 1)):
+        for size in (0, 1, 9, 10, 11, 30):
+            streams = [
+                list(LocallyShuffleData(source(size), *arguments, seed=5).iterate(2))
+                for source in (numbers, counted)
+            ]
+            assert streams[0] == streams[1]
 
 
 def test_a_local_shuffle_is_restored_without_reading_from_the_beginning():

@@ -113,8 +113,7 @@ def bench(
     (True, True)
     """
     flow = as_flow(flow)
-    since = snapshot(flow)
-    count, duration, first = _run(flow, seconds)
+    count, duration, first, since = _run(flow, seconds)
     if flow.walks_indices:
         # Iterated one by one, only the last stage is counted; by rows, all are.
         since = snapshot(flow)
@@ -129,13 +128,14 @@ def bench(
     return BenchResult(flow.label(), count, duration, first, costs, parallel, lines)
 
 
-def _run(flow: DataFlow, seconds: float) -> tuple[int, float, float]:
-    """Datapoints after the first, the seconds they took, and the seconds until the first."""
+def _run(flow: DataFlow, seconds: float) -> tuple[int, float, float, list[list[int]]]:
+    """Datapoints after the first, the seconds they took, seconds until it, and counters then."""
     begun = time.perf_counter()
     stream = endlessly(flow)
     try:
         if next(stream, stream) is stream:
             raise ValueError(f"expected datapoints, but {flow.label()} gave none")
+        since = snapshot(flow)
         now = started = time.perf_counter()
         count = 0
         while now - started < seconds:
@@ -143,7 +143,7 @@ def _run(flow: DataFlow, seconds: float) -> tuple[int, float, float]:
                 break
             count += 1
             now = time.perf_counter()
-        return count, max(now - started, 1e-9), started - begun
+        return count, max(now - started, 1e-9), started - begun, since
     finally:
         stream.close()
 
@@ -190,6 +190,10 @@ def _bar(share: float, load: float) -> str:
     return f"{'█' * round(share * BAR_WIDTH):{BAR_WIDTH}} {load:.3g} s"
 
 
+def _mean_busy(parallel: ParallelStatistics) -> float:
+    return sum(x.busy_seconds for x in parallel.workers) / max(1, len(parallel.workers))
+
+
 def _verdict(result: BenchResult) -> str:
     worst = slowest(result.stages)
     if worst is None:
@@ -202,7 +206,9 @@ def _verdict(result: BenchResult) -> str:
             "MultiProcessRunner(flow, num_prefetch, num_proc)"
         )
     waited = sum(x.seconds for x in result.stages if x.parallel)
-    worked = sum(x.load for x in result.stages if x.workers and not x.parallel)
+    # Counters leave out the packing of results, workers' own figures the passes before the last.
+    counted = sum(x.load for x in result.stages if x.workers and not x.parallel)
+    worked = max(counted, *(_mean_busy(parallel) for parallel in result.parallel.values()))
     if waited > TRANSPORT_SHARE * result.seconds and worked < waited * (1 - TRANSPORT_SHARE):
         return (
             f"this process waited {number(waited)} s for {number(worked)} s of work: starting "

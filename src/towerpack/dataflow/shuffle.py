@@ -104,9 +104,25 @@ class LocallyShuffleData(RandomStage, Reindexed):
         size = self.ds.span()
         order = self._orders.get(
             (pass_.epoch, pass_.branch, size, self.seed),
-            lambda: np.fromiter(self.order(pass_, iter(range(size))), np.int64),
+            lambda: self._whole_order(pass_, size),
         )
         return order[indices]
+
+    def _whole_order(self, pass_: Pass, size: int) -> np.ndarray:
+        if self.num_reuse > 1 or self.shuffle_interval > self.buffer_size:
+            return np.fromiter(self.order(pass_, iter(range(size))), np.int64)
+        # The same order as `order` gives, an interval at a time: a hundred times quicker.
+        stream = self.stream(pass_, "local")
+        buffer = np.arange(min(self.buffer_size, size))
+        arrived, runs = len(buffer), [buffer[:0]]
+        while len(buffer):
+            rng = stream.generator(pass_.epoch, len(runs) - 1)
+            buffer = buffer[rng.permutation(len(buffer))]
+            runs.append(buffer[: self.shuffle_interval])
+            entering = np.arange(arrived, min(arrived + self.shuffle_interval, size))
+            arrived += len(entering)
+            buffer = np.concatenate([buffer[self.shuffle_interval :], entering])
+        return np.concatenate(runs)
 
     def order(self, pass_: Pass, arriving: Iterator[int]) -> Iterator[int]:
         """The order in which datapoints leave, numbered as they arrive."""
