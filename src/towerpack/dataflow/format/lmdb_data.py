@@ -74,8 +74,8 @@ class LMDBData(RecordSource):
         return len(self._records)
 
     def load(self, row: int) -> Any:
-        number = int(self._records[row])
-        return [self.database.key(number), bytes(self.database.value(number))]
+        number = self._records.item(row)
+        return [self.database.key(number), self.database.value_bytes(number)]
 
     def where(self, row: int) -> str:
         """How messages call a record."""

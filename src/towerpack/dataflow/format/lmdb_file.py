@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import bisect
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,8 @@ class LMDBFile:
         return len(self.offsets)
 
     def key(self, number: int) -> bytes:
-        return self._key_bytes[self._key_ends[number] : self._key_ends[number + 1]]
+        ends = self._key_ends
+        return self._key_bytes[ends.item(number) : ends.item(number + 1)]
 
     def find(self, key: bytes) -> int | None:
         """The number of one key; for many, `numbers` is quicker."""
@@ -82,8 +84,16 @@ class LMDBFile:
 
     def value(self, number: int) -> bytearray:
         """The value of record `number`; `CorruptRecord` if the file does not have it."""
-        offset, size = int(self.offsets[number]), int(self.sizes[number])
-        return self.file.read(offset, size, f"the value of key {self.key(number)!r}")
+        return self.file.read(*self._place(number))
+
+    def value_bytes(self, number: int) -> bytes:
+        return self.file.read_bytes(*self._place(number))
+
+    def _place(self, number: int) -> tuple[int, int, Callable[[], str]]:
+        def name() -> str:
+            return f"the value of key {self.key(number)!r}"
+
+        return self.offsets.item(number), self.sizes.item(number), name
 
     def _damaged(self, reason: str) -> CorruptRecord:
         return CorruptRecord(f"{self.path} is a damaged or truncated LMDB file: {reason}")

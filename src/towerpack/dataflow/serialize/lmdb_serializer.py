@@ -91,8 +91,8 @@ class LMDBRecords(LMDBData):
 
     def load(self, row: int) -> Any:
         # The bytearray, not bytes: so the arrays, which are views of it, are writable.
-        record = self.database.value(int(self._records[row]))
-        return decode_record(record, self.where(row))
+        number = self._records.item(row)
+        return decode_record(self.database.value(number), lambda: self.where(row))
 
 
 class _Writer:
