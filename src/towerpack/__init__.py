@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from towerpack.monitor import *
     from towerpack.predict import *
     from towerpack.tower import *
+    from towerpack.tower import gradproc, optimizer, summary, varreplace
     from towerpack.train import *
 else:
 

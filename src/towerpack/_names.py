@@ -24,8 +24,12 @@ ROOMS = (
 # Modules that scripts use by their short name.
 MODULES = {
     "dataset": "towerpack.dataflow.dataset",
+    "gradproc": "towerpack.tower.gradproc",
     "imgaug": "towerpack.dataflow.imgaug",
     "logger": "towerpack.core.logger",
+    "optimizer": "towerpack.tower.optimizer",
+    "summary": "towerpack.tower.summary",
+    "varreplace": "towerpack.tower.varreplace",
 }
 
 NAMES: dict[str, tuple[str, ...]] = {
@@ -170,6 +174,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "custom_getter_scope",
         "freeze_variables",
         "get_current_tower_context",
+        "get_global_step_value",
         "get_global_step_var",
         "get_op_tensor_name",
         "remap_variables",

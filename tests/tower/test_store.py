@@ -1,7 +1,12 @@
 import pytest
 
 from towerpack._tensorflow import tf, v1
-from towerpack.tower import VariableStore, get_global_step_var
+from towerpack.tower import (
+    TowerContext,
+    VariableStore,
+    get_global_step_value,
+    get_global_step_var,
+)
 
 
 def test_a_variable_is_made_once_and_found_again_by_name():
@@ -114,3 +119,25 @@ def test_the_global_step_is_one_variable_whatever_scope_asks():
 def test_an_unknown_size_is_refused_with_advice():
     with VariableStore().scope(), pytest.raises(ValueError, match="TensorSpec"):
         v1.get_variable("W", [None, 3])
+
+
+def test_regularizers_and_initializers_of_get_variable_work_in_every_trace():
+    store = VariableStore()
+
+    def tower():
+        with TowerContext("", is_training=True, store=store) as context:
+            v1.get_variable(
+                "W",
+                [2, 2],
+                initializer=v1.constant_initializer(3.0),
+                regularizer=lambda w: tf.reduce_sum(w**2, name="penalty"),
+            )
+            v1.get_variable("counts", [2], tf.int32, trainable=False)
+            losses = context.get_collection_in_tower(v1.GraphKeys.REGULARIZATION_LOSSES)
+        return tf.add_n(losses)
+
+    for _ in range(2):
+        assert float(tf.function(tower, autograph=False)()) == 36
+    assert store["counts"].numpy().tolist() == [0, 0]
+    with pytest.raises(KeyError, match="global_step"):
+        get_global_step_value(store)

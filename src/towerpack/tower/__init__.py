@@ -7,7 +7,7 @@ that the user gave them.
 """
 
 from towerpack.tower.context import TowerContext, get_current_tower_context
-from towerpack.tower.global_step import get_global_step_var
+from towerpack.tower.global_step import get_global_step_value, get_global_step_var
 from towerpack.tower.gradproc import (
     CheckGradient,
     FilterNoneGrad,
@@ -78,6 +78,7 @@ __all__ = [
     "custom_getter_scope",
     "freeze_variables",
     "get_current_tower_context",
+    "get_global_step_value",
     "get_global_step_var",
     "get_op_tensor_name",
     "remap_variables",

@@ -69,6 +69,12 @@ class TowerContext:
     def ns_name(self) -> str:
         return self.name
 
+    def get_collection_in_tower(self, key: str) -> list[Any]:
+        """What this tower has put into a collection of its graph."""
+        prefix = f"{self.name}/" if self.name else ""
+        items = v1.get_collection(key)
+        return [item for item in items if getattr(item, "name", "").startswith(prefix)]
+
     def without_prefix(self, op_name: str) -> str:
         """The name as users know it."""
         return op_name.removeprefix(f"{self.name}/") if self.name else op_name

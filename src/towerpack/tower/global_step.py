@@ -18,3 +18,8 @@ def get_global_step_var() -> Any:
     return VariableStore.current().make(
         GLOBAL_STEP, lambda: tf.zeros([], tf.int64), trainable=False
     )
+
+
+def get_global_step_value(store: VariableStore) -> int:
+    """How many steps a model has been trained, outside of any trace."""
+    return int(store[GLOBAL_STEP].numpy())
