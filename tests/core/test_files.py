@@ -197,6 +197,11 @@ def test_a_part_of_another_file_is_fetched_anew(server, tmp_path, size):
     assert download(server.url("/data"), tmp_path / "data", sha256=SUM).read_bytes() == BODY
 
 
+def test_a_part_longer_than_the_file_is_fetched_anew_also_without_a_sum(server, tmp_path):
+    (tmp_path / "data.part").write_bytes(b"x" * 900_000)
+    assert download(server.url("/data"), tmp_path / "data").read_bytes() == BODY
+
+
 def test_a_wrong_sum_is_an_error_and_leaves_nothing(server, tmp_path):
     with pytest.raises(DownloadError, match=f"sha256 {SUM} instead of 00"):
         download(server.url("/data"), tmp_path / "data", sha256="00")
