@@ -172,13 +172,12 @@ def launch(
         raise ValueError(f"start method {start_method!r} needs a packed object")
     if start_method == "spawn":
         return _spawn(packed, entry, descriptors)
-    for attempt in (1, 2):
-        try:
-            return _ServerChild(*server().fork(entry, [packed, *descriptors]))
-        except ConnectionError:  # the server was killed since: the next one is as good
-            if attempt == 2:
-                raise
-    raise AssertionError("unreachable")
+    current = server()
+    try:
+        return _ServerChild(*current.fork(entry, [packed, *descriptors]))
+    except ConnectionError:  # the server was killed: another one is as good
+        _forget(current)
+        return _ServerChild(*server().fork(entry, [packed, *descriptors]))
 
 
 def _spawn(packed: int, entry: str, descriptors: Sequence[int]) -> Child:
@@ -255,11 +254,16 @@ def server() -> ForkServer:
 
 def stop_server() -> None:
     """Ends the fork server and every worker forked from it; the next need starts another."""
+    if _server is not None:
+        _forget(_server)
+
+
+def _forget(ended: ForkServer) -> None:
     global _server
     with _lock:
-        if _server is not None:
-            _server.close()
+        if _server is ended:  # else another thread was quicker
             _server = None
+            ended.close()
 
 
 def _forget_in_a_fork() -> None:

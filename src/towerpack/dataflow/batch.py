@@ -163,9 +163,17 @@ class _SequentialBatches(FlowIterator):
         self._input = flow.ds.iterator(pass_)
         self._count = 0  # datapoints of this pass in batches so far, for error messages
         self._rows: list[Any] = []
+        # Workers below may be able to stack their datapoints themselves, in shared memory.
+        self._next_batch = None if flow.use_list else getattr(self._input, "next_batch", None)
 
     def __next__(self) -> Any:
         flow, rows = self._flow, self._rows
+        if self._next_batch is not None:
+            batch, count = self._next_batch(flow.batch_size, self._count)
+            if count < flow.batch_size and not flow.remainder:
+                raise StopIteration
+            self._count += count
+            return batch
         take = self._input.__next__
         try:
             while len(rows) < flow.batch_size:

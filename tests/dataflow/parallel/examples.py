@@ -119,3 +119,10 @@ def example(entry: tuple[str, Make, bool], workers: int, **options: Any) -> Exam
     name, make, random = entry
     title = ", ".join([name, f"{workers} workers", *map(str, options.values())])
     return Example(title, lambda: make(workers, **options), random=random)
+
+
+def named(parameter: Any) -> str:
+    """The id of a test's parameter: an entry of these tables, or a law."""
+    if isinstance(parameter, tuple):
+        return str(parameter[0]).replace(" ", "_")
+    return str(getattr(parameter, "__name__", parameter)).removeprefix("law_")

@@ -5,17 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.dataflow.laws import LAWS
-from tests.dataflow.parallel.examples import COPIES, STREAMS, THREADS, example
+from tests.dataflow.parallel.examples import COPIES, STREAMS, THREADS, example, named
 from towerpack import dataflow
 from towerpack.core.launcher import START_METHODS
 
 ALL = [*STREAMS, *COPIES, *THREADS]
-
-
-def named(parameter):
-    if isinstance(parameter, tuple):
-        return parameter[0].replace(" ", "_")
-    return getattr(parameter, "__name__", str(parameter)).removeprefix("law_")
 
 
 @pytest.mark.parametrize("entry", ALL, ids=named)

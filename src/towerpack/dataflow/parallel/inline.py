@@ -12,16 +12,17 @@ from towerpack.dataflow.parallel.work import Result, StreamWork, Work
 from towerpack.dataflow.statistics import WorkerStatistics
 
 
-def chunk_of(result: Result) -> Chunk:
+def chunk_of(result: Result, task: Task) -> Chunk:
     """A result made in this process, as the consumer gets it."""
     return Chunk(
         rows=[row for row in result.rows if row is not None],
-        made=len(result.rows),
+        made=task.request.count if result.stacked else len(result.rows),
         dropped=[i for i, row in enumerate(result.rows) if row is None],
         error=result.error,
         skipped=result.skipped,
         before=result.before,
         ended=result.ended,
+        stacked=result.stacked,
     )
 
 
@@ -53,7 +54,7 @@ class InlineExecutor:
 
     def take(self, task: Task) -> Chunk:
         result, task.reply = task.reply, None
-        return chunk_of(result)
+        return chunk_of(result, task)
 
     def cost(self, task: Task) -> tuple[int, int]:
         return 1, 1

@@ -7,16 +7,18 @@ after an error starts them again, at the datapoint it came from.
 
 from __future__ import annotations
 
+import itertools
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from towerpack.core import logger
 from towerpack.dataflow.base import FlowIterator, State
 from towerpack.dataflow.iterators import checked_index
 from towerpack.dataflow.parallel.sources import Copies, Indices
-from towerpack.dataflow.parallel.tasks import MAX_CHUNK, Chunk, Executor, TaskSource, Window
+from towerpack.dataflow.parallel.tasks import Chunk, Executor, TaskSource, Window
+from towerpack.dataflow.stacking import stack_rows
 
 
 class Run:
@@ -59,9 +61,10 @@ class ParallelIterator(FlowIterator, counted=False):
         self._at = begin  # where to open; while it is open, the position before `_chunk`
         self._window: Window | None = None
         self._release: weakref.finalize | None = None
-        self._rows: Iterator[Any] = iter(())
+        self._rows: list[Any] = []  # of the chunk, the next one last: not kept once handed out
         self._taken = 0  # rows of the chunk that the consumer has
         self._chunk = Chunk([])
+        self._stacked: int | None = None  # the size of batches that workers are asked for
         self._ended = False
 
     def _open(self, position: State) -> TaskSource:
@@ -71,12 +74,23 @@ class ParallelIterator(FlowIterator, counted=False):
         raise NotImplementedError
 
     def __next__(self) -> Any:
-        for row in self._rows:  # a call of next() and a StopIteration to catch would cost more
-            self._taken += 1
-            return row
+        if not self._rows:
+            if self._stacked:
+                self._change_to(None)
+            self._next_chunk()
+        self._taken += 1
+        return self._rows.pop()
+
+    def _change_to(self, stacked: int | None) -> None:
+        """What workers are asked for from here on: single datapoints, or batches of that size."""
+        self._stop()
+        self._stacked = stacked
+
+    def _next_chunk(self) -> None:
+        """Gets the next chunk that has rows; raises what comes instead."""
         begun = time.perf_counter_ns()
         try:
-            self._next_chunk()
+            self._await_chunk()
         except BaseException as error:
             # Nothing of the workers stays behind, though a traceback may keep this iterator alive.
             self._ended = isinstance(error, StopIteration)
@@ -84,12 +98,9 @@ class ParallelIterator(FlowIterator, counted=False):
             raise
         # Counted by chunks, not by datapoints: the statistics of small ones would cost too much.
         self.counter.nanoseconds += time.perf_counter_ns() - begun
-        self.counter.datapoints += len(self._chunk.rows)
-        self._taken = 1
-        return next(self._rows)
+        self.counter.datapoints += self._chunk.made - len(self._chunk.dropped)
 
-    def _next_chunk(self) -> None:
-        """Gets the next chunk that has rows; raises what comes instead."""
+    def _await_chunk(self) -> None:
         if self._ended:
             raise StopIteration
         while True:
@@ -104,25 +115,24 @@ class ParallelIterator(FlowIterator, counted=False):
                 raise StopIteration
             self._at, self._chunk = found
             self._run.note(self._chunk)
-            self._rows = iter(self._chunk.rows)
-            if self._chunk.rows:
+            self._rows, self._chunk.rows = self._chunk.rows[::-1], []
+            if self._rows:
                 return
 
     def _settle(self) -> None:
         """Moves the position behind the chunk, all of whose rows have been handed out."""
         self._at = self._position(self._at, self._chunk, self._taken)
-        self._chunk, self._taken, self._rows = Chunk([]), 0, iter(())
+        self._chunk, self._taken, self._rows = Chunk([]), 0, []
 
     def _begin(self) -> bool:
         """Starts the workers, if there is anything to do."""
         source = self._open(self._at)
-        first = source.more(1)
+        first = source.more(self._stacked or 1)
         if first is None:
             return False
         executor = self._run.start()
         self._release = weakref.finalize(self, executor.close)
-        max_chunk = MAX_CHUNK if executor.workers else 1
-        self._window = Window(executor, source, self._run.prefetch, max_chunk)
+        self._window = Window(executor, source, self._run.prefetch, self._stacked)
         self._run.executor, self._run.window = executor, self._window
         self._window.add(first)
         return True
@@ -160,7 +170,7 @@ class ParallelIterator(FlowIterator, counted=False):
 
 def offset_after(chunk: Chunk, taken: int) -> int:
     """How many of the chunk's datapoints, dropped ones included, are behind the consumer."""
-    if taken >= len(chunk.rows):
+    if taken >= chunk.kept:
         return chunk.made
     if not chunk.dropped:
         return taken
@@ -172,7 +182,41 @@ def offset_after(chunk: Chunk, taken: int) -> int:
     return offset
 
 
-class IndexedIterator(ParallelIterator, counted=False):
+class StackingIterator(ParallelIterator, counted=False):
+    """One that can also have its datapoints stacked by the workers, in shared memory."""
+
+    _stacks = True  # until it turns out that some cannot be
+
+    def next_batch(self, size: int, number: int) -> tuple[Any, int]:
+        """The next `size` datapoints as `stack_rows` would stack them, and how many they are.
+
+        Fewer at the end; StopIteration if there are none. An error, which calls the first of them
+        `number`, leaves the position before them.
+        """
+        begin = self.state()
+        try:
+            if self._stacks:
+                if self._stacked != size or self._rows:
+                    self._change_to(size)
+                self._next_chunk()
+                if self._chunk.stacked:
+                    self._taken = 1
+                    return self._rows.pop(), self._chunk.made
+                # Some are dropped, or of different shapes: then they come singly for the rest.
+                self._stacks = False
+                self.restore(begin)
+            rows = list(itertools.islice(self, size))
+            if not rows:
+                raise StopIteration
+            return stack_rows(rows, indices=range(number, number + len(rows))), len(rows)
+        except StopIteration:
+            raise
+        except BaseException:
+            self.restore(begin)
+            raise
+
+
+class IndexedIterator(StackingIterator, counted=False):
     """Over a flow with random access: the position is an index, whoever made the datapoints."""
 
     def __init__(self, run: Run, size: int, open_at: Callable[[int], TaskSource]):
@@ -193,7 +237,7 @@ class IndexedIterator(ParallelIterator, counted=False):
         self._at = {"index": self._size}
 
 
-class MappingIterator(ParallelIterator, counted=False):
+class MappingIterator(StackingIterator, counted=False):
     """Over an input that is iterated here; its position is that before the chunk, and a count.
 
     With a `batch_size`, so many of the input's datapoints make one.
@@ -208,6 +252,7 @@ class MappingIterator(ParallelIterator, counted=False):
     ):
         super().__init__(run, {"input": flow_iterator.state(), "index": 0, "skip": 0})
         self._input, self._open_at, self._batch_size = flow_iterator, open_at, batch_size
+        self._stacks = batch_size == 1
         self._moved = False  # whether the input may have gone further than `_at`
 
     def _open(self, position: State) -> TaskSource:
@@ -262,22 +307,24 @@ class CopiesIterator(ParallelIterator, counted=False):
         return self._at, self._deal(None if self._limit is None else self._limit - count)
 
     def _deal(self, limit: int | None) -> Chunk:
-        chunk = Chunk([])
+        """The datapoints of a round in turn, up to `limit` or the first error."""
+        rows: list[Any] = []
         self._dealt = []
-        for part in self._parts.values():
-            chunk.skipped += part.skipped
+        error: BaseException | None = None
         longest = max(part.made + (part.error is not None) for part in self._parts.values())
-        for i in range(longest):
-            for copy, part in self._parts.items():
-                if len(chunk.rows) == limit:
-                    return chunk
-                if i < part.made:
-                    chunk.rows.append(part.rows[i])
-                    self._dealt.append(copy)
-                elif part.error is not None:
-                    chunk.error = part.error
-                    return chunk
-        return chunk
+        for i, (copy, part) in itertools.product(range(longest), self._parts.items()):
+            if len(rows) == limit:
+                break
+            if i < part.made:
+                rows.append(part.rows[i])
+                self._dealt.append(copy)
+            elif part.error is not None:
+                error = part.error
+                break
+        skipped = [text for part in self._parts.values() for text in part.skipped]
+        for part in self._parts.values():
+            part.rows = []
+        return Chunk(rows, len(rows), error=error, skipped=skipped)
 
     def _position(self, begin: State, chunk: Chunk, taken: int) -> State:
         if not self._parts:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 # Flags of a task:
 CAREFULLY = 1  # make datapoints one by one, saying which: a worker died of these
 RESTORE = 2  # go to the position that stands in the input first
+STACK = 4  # give one batch of all, if that is possible
 
 # Flags of a reply:
 KEPT = 1  # user code still holds arrays in the slot, which must not be written again

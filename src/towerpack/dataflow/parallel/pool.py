@@ -29,6 +29,7 @@ from towerpack.dataflow.parallel.messages import (
     CAREFULLY,
     KEPT,
     RESTORE,
+    STACK,
     ReplyMessage,
     TaskMessage,
 )
@@ -163,7 +164,16 @@ class ProcessExecutor:
         if report.error is not None:
             error = thaw_error(report.error, f"in {self._who(reply.member)}")
         before = None if report.before is None else json.loads(report.before)
-        return Chunk(rows, report.rows, report.dropped, error, report.skipped, before, report.ended)
+        return Chunk(
+            rows,
+            task.request.count if report.stacked else report.rows,
+            report.dropped,
+            error,
+            report.skipped,
+            before,
+            report.ended,
+            report.stacked,
+        )
 
     def cost(self, task: Task) -> tuple[int, int]:
         message: ReplyMessage = task.reply.message
@@ -228,7 +238,11 @@ class ProcessExecutor:
                     self._free_slots[member.number] += [output, source]
                     return
         self._slots_of[number] = output, source
-        flags = (CAREFULLY if task.deaths else 0) | (RESTORE if task.state is not None else 0)
+        flags = (
+            (CAREFULLY if task.deaths else 0)
+            | (RESTORE if task.state is not None else 0)
+            | (STACK if request.stack else 0)
+        )
         asked = request.epoch, request.start, request.count
         member.send(TaskMessage(number, flags, *asked, output, source or 0, *place))
 

@@ -11,6 +11,7 @@ from typing import Any
 import cloudpickle
 import msgspec
 
+import towerpack
 from towerpack.dataflow.parallel.work import Result
 
 
@@ -32,6 +33,7 @@ class Report(msgspec.Struct, array_like=True, omit_defaults=True):
     skipped: list[str] = []
     before: str | None = None  # JSON: the position of a stream
     ended: bool = False
+    stacked: bool = False
     statistics: list[list[int]] | None = None
     memory: int = 0  # bytes of the worker's own
 
@@ -44,6 +46,7 @@ class Report(msgspec.Struct, array_like=True, omit_defaults=True):
             skipped=result.skipped,
             before=None if result.before is None else json.dumps(result.before),
             ended=result.ended,
+            stacked=result.stacked,
         )
 
     def cut(self, kept: int) -> None:
@@ -64,7 +67,7 @@ def decode_report(data: bytes) -> Report:
     return _decoder.decode(data)
 
 
-_HERE = os.path.dirname(__file__) + os.sep
+_PACKAGE = os.path.dirname(towerpack.__file__) + os.sep
 
 
 class WorkerError(RuntimeError):
@@ -73,11 +76,11 @@ class WorkerError(RuntimeError):
 
 def freeze_error(error: BaseException) -> FrozenError:
     summary = traceback.TracebackException.from_exception(error)
-    # The notes travel with the exception, and our own frames tell a user nothing.
+    # The notes travel with the exception; and how we came to the user's code tells him nothing.
     summary.__notes__ = None
-    summary.stack = traceback.StackSummary.from_list(
-        [frame for frame in summary.stack if not frame.filename.startswith(_HERE)] or summary.stack
-    )
+    *way, last = summary.stack or [None]
+    frames = [frame for frame in way if frame and not frame.filename.startswith(_PACKAGE)]
+    summary.stack = traceback.StackSummary.from_list([*frames, last] if last else [])
     trace = "".join(summary.format())
     try:
         pickled = cloudpickle.dumps(error)

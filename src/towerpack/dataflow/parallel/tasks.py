@@ -30,6 +30,11 @@ class Chunk:
     skipped: list[str] = field(default_factory=list)
     before: State | None = None  # of a stream: its position before these
     ended: bool = False
+    stacked: bool = False  # `rows` is one batch of all that were asked for
+    kept: int = 0  # how many the rows were, before they were handed out
+
+    def __post_init__(self) -> None:
+        self.kept = len(self.rows)
 
 
 @dataclass(slots=True, eq=False)
@@ -91,18 +96,20 @@ class Window:
     """The tasks under way, oldest first."""
 
     def __init__(
-        self, executor: Executor, source: TaskSource, prefetch: int, max_chunk: int = MAX_CHUNK
+        self, executor: Executor, source: TaskSource, prefetch: int, stacked: int | None = None
     ):
-        self._executor, self._source = executor, source
-        self._prefetch, self._max_chunk = prefetch, max_chunk
+        self._executor, self._source, self._prefetch = executor, source, prefetch
+        self._max_chunk = MAX_CHUNK if executor.workers else 1
         self._tasks: deque[Task] = deque()
         self._rows = 0  # asked for and not yet delivered
-        self._chunk = 1  # datapoints of the next task
+        self._stacked = stacked  # the size of the batches that tasks are to give
+        self._chunk = stacked or 1  # datapoints of the next task
         self._row_bytes = self._row_seconds = 0.0  # of the latest
         self._exhausted = False
         self.looks = self.fill = 0.0  # for the mean fill
 
     def add(self, task: Task) -> None:
+        task.request.stack = self._stacked is not None
         self._tasks.append(task)
         self._rows += task.request.count
         if not task.done:
@@ -142,7 +149,7 @@ class Window:
     def _ahead(self) -> int:
         """How many datapoints may be asked for before they are wanted."""
         workers = max(1, self._executor.workers)
-        least = 2 * workers * self._chunk if self._chunk > 1 else workers + 1
+        least = (workers + 1) * self._chunk
         if not self._row_bytes:
             return least
         return max(least, min(self._prefetch, int(AHEAD_BYTES / self._row_bytes)))
@@ -152,6 +159,8 @@ class Window:
         count = max(1, task.request.count)
         self._row_bytes = max(1.0, size / count)
         self._row_seconds = nanoseconds / 1e9 / count
+        if self._stacked:
+            return
         chunk = min(CHUNK_BYTES / self._row_bytes, CHUNK_SECONDS / max(1e-9, self._row_seconds))
         self._chunk = max(1, min(int(chunk), GROWTH * self._chunk, self._max_chunk))
 

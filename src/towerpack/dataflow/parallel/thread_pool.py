@@ -53,7 +53,7 @@ class ThreadExecutor:
     def take(self, task: Task) -> Chunk:
         result, _ = task.reply
         task.reply = None
-        return chunk_of(result)
+        return chunk_of(result, task)
 
     def cost(self, task: Task) -> tuple[int, int]:
         result, nanoseconds = task.reply

@@ -39,13 +39,15 @@ class Request:
     start: int
     count: int
     inputs: list[Any] | None = None  # for work that maps datapoints which the parent has read
+    stack: bool = False  # whether they are wanted as one batch, if that is possible
 
 
 @dataclass(slots=True)
 class Result:
     """What came of it."""
 
-    rows: list[Any]  # the datapoints; None for those that were dropped
+    rows: list[Any]  # the datapoints, None for those that were dropped; or one batch of them all
+    stacked: bool = False  # which of the two it is
     error: BaseException | None = None  # what happened after the last of them
     skipped: list[str] = field(default_factory=list)  # errors that were passed over, in words
     before: State | None = None  # of a stream: its position before these datapoints
@@ -82,20 +84,27 @@ class ByIndex:
     def one(self, request: Request, offset: int, pass_: Pass) -> Any:
         raise NotImplementedError
 
-    def pass_of(self, request: Request, allocate: Allocate) -> Pass:
-        raise NotImplementedError
+    def batch(self, request: Request, pass_: Pass) -> Any:
+        rows = self.many(request, pass_)
+        if any(row is None for row in rows):
+            raise DroppedDatapoint(request.start, "a batch")
+        return stack_rows(rows, pass_.allocate)
 
     def run(self, request: Request, allocate: Allocate) -> Result:
-        if request.count > 1:
-            # An error comes again below, where it is known which datapoint it belongs to.
+        pass_ = Pass(request.epoch, self.branch, allocate)
+        # Errors come again below, where it is known which datapoint they belong to.
+        if request.stack:
             with contextlib.suppress(Exception):
-                return Result(self.many(request, self.pass_of(request, allocate)))
+                return Result([self.batch(request, pass_)], stacked=True)
+        elif request.count > 1:
+            with contextlib.suppress(Exception):
+                return Result(self.many(request, pass_))
         return self.run_carefully(request, allocate, lambda index: None)
 
     def run_carefully(
         self, request: Request, allocate: Allocate, begin: Callable[[int], None]
     ) -> Result:
-        pass_ = self.pass_of(request, allocate)
+        pass_ = Pass(request.epoch, self.branch, allocate)
         result = Result([])
         for offset in range(request.count):
             begin(request.start + offset)
@@ -119,14 +128,14 @@ class FlowWork(ByIndex):
     def statistics_of(self) -> DataFlow:
         return self.flow
 
-    def pass_of(self, request: Request, allocate: Allocate) -> Pass:
-        return Pass(request.epoch, self.branch, allocate)
-
     def many(self, request: Request, pass_: Pass) -> list[Any]:
         return self.flow.get_rows(range(request.start, request.start + request.count), pass_)
 
     def one(self, request: Request, offset: int, pass_: Pass) -> Any:
         return self.flow.get_rows([request.start + offset], pass_)[0]
+
+    def batch(self, request: Request, pass_: Pass) -> Any:
+        return self.flow.gather(np.arange(request.start, request.start + request.count), pass_)
 
 
 class MapWork(ByIndex):
@@ -139,9 +148,6 @@ class MapWork(ByIndex):
 
     def statistics_of(self) -> DataFlow:
         return self.flow
-
-    def pass_of(self, request: Request, allocate: Allocate) -> Pass:
-        return Pass(request.epoch, self.branch, allocate)
 
     def many(self, request: Request, pass_: Pass) -> list[Any]:
         return [self.one(request, offset, pass_) for offset in range(request.count)]

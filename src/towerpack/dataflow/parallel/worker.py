@@ -19,6 +19,7 @@ from towerpack.dataflow.parallel.messages import (
     HELLO_SIZE,
     KEPT,
     RESTORE,
+    STACK,
     TASK_SIZE,
     ReplyMessage,
     TaskMessage,
@@ -133,7 +134,8 @@ class _Worker:
             inputs = self.reader.read(root, Place(task.place, task.layout, task.values), copy=True)
         if task.flags & RESTORE and inputs and isinstance(work, StreamWork):
             work.restore(task.epoch, inputs[0])
-        request = Request(task.epoch, task.start, task.length, inputs)
+        stack = bool(task.flags & STACK)
+        request = Request(task.epoch, task.start, task.length, inputs, stack)
         allocate = writer.allocate if self.in_place else np.empty
         if task.flags & CAREFULLY:
             return work.run_carefully(request, allocate, self.begin)
