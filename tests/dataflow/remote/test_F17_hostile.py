@@ -22,7 +22,7 @@ from towerpack.dataflow.remote.outbox import MAX_RECEIVERS, Outbox
 
 TOTAL = 200
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
-READY = b"\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"[:-1] + b"R"
+READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
 
 
 @pytest.mark.parametrize(
@@ -157,6 +157,7 @@ def test_F17_oversize_frame_is_cut_off_before_it_is_stored():
     for length in (1 << 62, 1 << 40, (1 << 20) + 1):
         raw(receiver.port, GREETING, READY, b"\x02" + struct.pack(">Q", length), *flood)
     wait_for(lambda: receiver.flow.counts.disconnects >= disconnects + 3, "three to be cut off")
+    assert receiver.flow.counts.refused == 0  # they had got through the handshake
     assert resident_bytes() - before < 32 << 20
     receiver.finish()
 

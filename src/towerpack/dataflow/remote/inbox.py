@@ -149,7 +149,7 @@ class Inbox:
             self._consume(self._handed)
             self._handed = None
         self._closing = {
-            name: (stream.peer, self._bye(stream))
+            name: (stream.peer, self._bye(stream, answer=True))
             for name, stream in self._streams.items()
             if stream.peer
         }
@@ -353,8 +353,8 @@ class Inbox:
         if stream.peer:
             self._control.append((stream.peer, self._bye(stream)))
 
-    def _bye(self, stream: _Stream) -> Bye:
-        return Bye(self.receiver, stream.name, stream.lane, stream.consumed)
+    def _bye(self, stream: _Stream, answer: bool = False) -> Bye:
+        return Bye(self.receiver, stream.name, stream.lane, stream.consumed, answer)
 
     def _consume(self, entry: Entry) -> None:
         self.counts.datapoints += 1

@@ -92,12 +92,16 @@ class Take(msgspec.Struct, tag="take", frozen=True, array_like=True, forbid_unkn
 
 
 class Bye(msgspec.Struct, tag="bye", frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Receiver to sender: I close; give what I have not consumed to others."""
+    """Receiver to sender: give what I have not consumed to others.
+
+    `answer`: I close, and wait until you have heard this.
+    """
 
     receiver: Name
     stream: Name
     lane: Number | None
     consumed: Number
+    answer: bool = False
 
 
 class Closed(

@@ -235,7 +235,8 @@ class Outbox:
                 self._acknowledge(lane, bye.consumed)
             self._bury(lane)
             self._say_done_once()
-        self._control.append((peer, Closed(bye.receiver, bye.stream)))
+        if bye.answer:
+            self._control.append((peer, Closed(bye.receiver, bye.stream)))
 
     def _open_lane(self, receiver: str, peer: Peer) -> _Lane:
         self._lanes_opened += 1

@@ -167,7 +167,7 @@ class Pump:
     def _configure(self, socket: zmq.Socket, address: str) -> None:
         options = self._endpoints.options
         heartbeat = max(1, int(options.heartbeat * 1000))
-        socket.linger = LINGER_MS
+        socket.linger = LINGER_MS if self._endpoints.bind else 0
         socket.sndhwm = socket.rcvhwm = self._endpoints.capacity + QUEUE_MARGIN
         socket.maxmsgsize = options.max_message
         socket.handshake_ivl = HANDSHAKE_MS
@@ -287,8 +287,11 @@ class Pump:
             elif event == zmq.EVENT_DISCONNECTED:
                 self.counts.disconnects += 1
                 if not self._endpoints.bind:
+                    # What is queued for a peer that is gone need not be waited for in the end.
+                    self._sockets[link].linger = 0
                     self.engine.disconnected(link, time.monotonic())
             elif not self._endpoints.bind:
+                self._sockets[link].linger = LINGER_MS
                 self.engine.connected(link)
 
     def _admit(self) -> None:
