@@ -90,6 +90,13 @@ from towerpack.dataflow.print_data import PrintData
 from towerpack.dataflow.random_choose import RandomChooseData
 from towerpack.dataflow.random_mix import RandomMixData
 from towerpack.dataflow.reentrant_guard import DataFlowReentrantGuard
+from towerpack.dataflow.remote import (
+    CurveKeys,
+    LinkCounts,
+    LinkOptions,
+    RemoteDataZMQ,
+    send_dataflow_zmq,
+)
 from towerpack.dataflow.repeat import RepeatedData, RepeatedDataPoint
 from towerpack.dataflow.serialize import (
     HDF5Serializer,
@@ -120,6 +127,7 @@ __all__ = [
     "CaffeLMDB",
     "ConcatData",
     "CorruptRecord",
+    "CurveKeys",
     "DataFlow",
     "DataFlowReentrantGuard",
     "DataFlowTerminated",
@@ -144,6 +152,8 @@ __all__ = [
     "LMDBData",
     "LMDBDataDecoder",
     "LMDBSerializer",
+    "LinkCounts",
+    "LinkOptions",
     "LocallyShuffleData",
     "MapData",
     "MapDataComponent",
@@ -171,6 +181,7 @@ __all__ = [
     "RandomChooseData",
     "RandomMixData",
     "RawFeature",
+    "RemoteDataZMQ",
     "RepeatedData",
     "RepeatedDataPoint",
     "SVMLightData",
@@ -192,6 +203,7 @@ __all__ = [
     "bench",
     "build_index",
     "kept_workers",
+    "send_dataflow_zmq",
     "write_arrayrecord",
     "write_examples",
     "write_parquet",
