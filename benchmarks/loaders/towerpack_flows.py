@@ -1,7 +1,5 @@
 """towerpack. Two workers; W3, which is plain indexing, needs none."""
 
-import lmdb
-import numpy as np
 from loaders import work
 
 from towerpack.dataflow import (
@@ -9,34 +7,13 @@ from towerpack.dataflow import (
     DataFlow,
     DataFromArrays,
     DataFromList,
+    LMDBData,
     MapData,
     MultiProcessRunner,
 )
 
 WORKLOADS = ["W1", "W1db", "W2", "W2m", "W3", "W3f", "W4"]
 AHEAD = 8
-
-
-class Database(DataFlow):
-    """The benchmark's own LMDB, values only, shuffled."""
-
-    random_access = True
-
-    def __init__(self, path):
-        self.path, self.database = path, None
-
-    def __len__(self):
-        return work.IMAGES
-
-    def __getstate__(self):
-        return {"path": self.path, "database": None}
-
-    def get(self, index, pass_):
-        if self.database is None:
-            self.database = lmdb.open(self.path, readonly=True, lock=False)
-        order = np.random.default_rng(pass_.epoch).permutation(work.IMAGES)
-        with self.database.begin() as transaction:
-            return [transaction.get(b"%08d" % order[index])]
 
 
 class Instant(DataFlow):
@@ -55,8 +32,8 @@ def open_flow(workload, directory):
         source = DataFromList([[path] for path in work.files_of(directory)], shuffle=True)
         flow = MapData(source, lambda dp, rng: [work.load_file(dp[0], rng.random)])
     elif workload == "W1db":
-        source = Database(directory + "/lmdb")
-        flow = MapData(source, lambda dp, rng: [work.load_bytes(dp[0], rng.random)])
+        source = LMDBData(directory + "/lmdb", shuffle=True)
+        flow = MapData(source, lambda dp, rng: [work.load_bytes(dp[1], rng.random)])
     elif workload == "W2":
         flow = Instant()
     elif workload == "W2m":

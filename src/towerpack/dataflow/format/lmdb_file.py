@@ -41,7 +41,7 @@ _BRANCH_NODE = struct.Struct("<IH")  # the child's page number: 48 bits
 class LMDBFile:
     """The keys of an LMDB database in their order, and each value by its number.
 
-    Opening costs one walk over the leaf pages: about half a second for a million records. What is
+    Opening costs one walk over the leaf pages, some microseconds for each record. What is
     kept is small and travels to workers; the file is opened in each of them anew.
     """
 
