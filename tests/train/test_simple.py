@@ -275,6 +275,21 @@ def test_unknown_length_needs_steps_per_epoch():
     assert train(flow=Endless(), steps_per_epoch=3).global_step == 6
 
 
+def test_two_layers_of_one_name_are_refused_in_training_too():
+    class Doubled(TinyModel):
+        def build_graph(self, x, label):
+            FullyConnected("fc", x, 3)
+            return super().build_graph(x, label)
+
+    with pytest.raises(ValueError, match="'fc/W' is made twice"):
+        train(Doubled())
+
+
+def test_a_flow_may_be_given_as_data():
+    config = TrainConfig(model=TinyModel(), data=tiny_flow())
+    assert isinstance(config.input_source(), QueueInput)
+
+
 def test_a_config_is_checked():
     with pytest.raises(ValueError, match="either dataflow= or data="):
         TrainConfig(model=TinyModel())

@@ -27,7 +27,8 @@ _open = threading.local()
 class _Visit:
     """One opening of the store: what was asked for since, to tell sharing from accident."""
 
-    prefix: str = ""  # of the tower's name scope, which is no part of variable names
+    store: VariableStore
+    prefix: str  # of the tower's name scope, which is no part of variable names
     names: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)  # of plain variables, by name
     functions: set[Any] = field(default_factory=set)
@@ -45,7 +46,6 @@ class VariableStore:
         self.frozen_reason: str | None = None
         self.summary_names: list[str] = []
         self._local: set[str] = set()
-        self._visits: list[_Visit] = []
         self._first_counts: dict[str, int] | None = None
         self._making = False
 
@@ -72,23 +72,25 @@ class VariableStore:
 
         `prefix` is the name scope of a tower, which does not belong to the names of variables.
         """
-        self._visits.append(_Visit(prefix))
-        stores: list[VariableStore] = _open.__dict__.setdefault("stores", [])
-        stores.append(self)
+        visit = _Visit(self, prefix)
+        visits: list[_Visit] = _open.__dict__.setdefault("visits", [])
+        visits.append(visit)
+        # A scope of its own: TensorFlow's root scope, once made in eager mode, shares everything.
+        root = v1.VariableScope(None, "", use_resource=True, custom_getter=self._getter)
         try:
-            with (
-                tf.variable_creator_scope(self._creator),
-                v1.variable_scope("", use_resource=True, custom_getter=self._getter),
-            ):
+            with tf.variable_creator_scope(self._creator), v1.variable_scope(root):
                 yield
-                self._check_counts(self._visits[-1].counts)
+                self._check_counts(visit.counts)
         finally:
-            stores.pop()
-            self._visits.pop()
+            visits.pop()
+
+    def _visit(self) -> _Visit:
+        """The latest opening of this store in this thread."""
+        return next(v for v in reversed(_open.__dict__["visits"]) if v.store is self)
 
     def first_visit(self, key: Any) -> bool:
         """Whether `key` (a function under a scope) comes for the first time in this tower."""
-        seen = self._visits[-1].functions
+        seen = self._visit().functions
         new = key not in seen
         seen.add(key)
         return new
@@ -114,10 +116,10 @@ class VariableStore:
     @staticmethod
     def current() -> VariableStore:
         """The store whose scope is open in this thread."""
-        stores = _open.__dict__.get("stores")
-        if not stores:
+        visits = _open.__dict__.get("visits")
+        if not visits:
             raise RuntimeError("no model is being built here: there is no open variable store")
-        return stores[-1]
+        return visits[-1].store
 
     def make(
         self,
@@ -211,7 +213,7 @@ class VariableStore:
     ) -> Any:
         """Stands in for TensorFlow's own store, which lives in a graph and forgets it."""
         # In eager mode TensorFlow does not pass on what `reuse` was: sharing is then allowed.
-        requested = self._visits[-1].names
+        requested = self._visit().names
         if name in requested and not reuse and not tf.executing_eagerly():
             raise ValueError(
                 f"the variable {name!r} is made twice in one tower; give the two layers different "
@@ -258,7 +260,7 @@ class VariableStore:
         """A variable made by `tf.Variable`, a Keras layer or a module: named by its scopes."""
         if self._making:  # on its way through `make`, where it has got its name
             return next_creator(**kwargs)
-        visit = self._visits[-1]
+        visit = self._visit()
         base = _scoped_name(kwargs.get("name") or "Variable", visit.prefix)
         visit.counts[base] += 1
         name = base if visit.counts[base] == 1 else f"{base}_{visit.counts[base] - 1}"
@@ -280,7 +282,7 @@ def _scoped_name(name: str, prefix: str) -> str:
     """The variable scope, the name scopes inside it (a Keras layer's), then the name."""
     scope = v1.get_variable_scope()
     inside = f"{tf.get_current_name_scope()}/".removeprefix(prefix)
-    inside = inside.removeprefix(scope.original_name_scope.removeprefix(prefix))
+    inside = inside.removeprefix((scope.original_name_scope or "").removeprefix(prefix))
     return "/".join(filter(None, [scope.name, inside.strip("/"), name]))
 
 

@@ -35,7 +35,7 @@ class TrainConfig:
 
     model: ModelDesc
     dataflow: DataFlow | None = None
-    data: InputSource | None = None
+    data: InputSource | DataFlow | None = None
     callbacks: Sequence[Callback] = ()
     extra_callbacks: Sequence[Callback] | None = None
     monitors: Sequence[MonitorBase] | None = None
@@ -47,13 +47,15 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if (self.dataflow is None) == (self.data is None):
             raise ValueError("expected either dataflow= or data=, one of the two")
+        if isinstance(self.data, DataFlow):
+            self.dataflow, self.data = self.data, None
         if not isinstance(self.model, ModelDesc):
             raise TypeError(f"expected a ModelDesc as model, received {self.model!r}")
         if self.steps_per_epoch is not None and self.steps_per_epoch < 0:
             raise ValueError(f"expected steps_per_epoch >= 0, received {self.steps_per_epoch}")
 
     def input_source(self) -> InputSource:
-        return QueueInput(self.dataflow) if self.data is None else self.data
+        return self.data if isinstance(self.data, InputSource) else QueueInput(self.dataflow)
 
     def epoch_steps(self, source: InputSource) -> int:
         if self.steps_per_epoch is not None:
