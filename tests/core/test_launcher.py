@@ -157,16 +157,18 @@ def test_a_fork_of_this_process_has_a_server_of_its_own(tmp_path):
         import os, sys
         from towerpack.dataflow import *
         print(list(MultiProcessRunner([[1]], 1, 1)), flush=True)
-        iterator = iter(MultiProcessRunner([[i] for i in range(1000)], 1, 1))
+        flow = MultiProcessRunner([[i] for i in range(1000)], 1, 1)
+        iterator = iter(flow)
         next(iterator)
+        before = flow.parallel_statistics().workers[0].pid
         if os.fork() == 0:
             del iterator  # not its workers: it must leave them alone
             print(list(MultiProcessRunner([[2]], 1, 1)), flush=True)
             sys.exit()
         os.wait()
-        print(sum(dp[0] for dp in iterator))
+        print(sum(dp[0] for dp in iterator), flow.parallel_statistics().workers[0].pid == before)
     """
-    assert run(code, cwd=tmp_path).splitlines() == ["[[1]]", "[[2]]", "499500"]
+    assert run(code, cwd=tmp_path).splitlines() == ["[[1]]", "[[2]]", "499500 True"]
 
 
 def test_an_unknown_start_method():

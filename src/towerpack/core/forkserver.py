@@ -30,7 +30,7 @@ REPLY = struct.Struct("<QiB")  # request number, pid, whether a pidfd comes alon
 STATUS = struct.Struct("<i")
 MAX_REQUEST = 4096
 MAX_DESCRIPTORS = 64
-PRELOAD = ("towerpack.dataflow.parallel.worker",)
+PRELOAD = ("numpy.random", "towerpack.dataflow.parallel.worker")
 # Loaded by the parent already and harmless to fork: loading them here saves every worker the time.
 PRELOAD_IF_LOADED = ("cv2", "lmdb", "simplejpeg", "h5py")
 _EXIT_SECONDS = 5.0  # to reap a handful of killed children takes milliseconds

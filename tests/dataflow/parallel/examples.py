@@ -36,62 +36,82 @@ def component(value: Any) -> Any:
 
 
 Make = Callable[..., DataFlow]
-WORKERS = ("num_proc", "num_thread")
+Entry = tuple[str, Make, bool]  # its name, how to make it for a number of workers, random
 
-STREAMS: list[tuple[str, Make, bool]] = [
-    # name, how to make it for a number of workers, random
-    ("runner", lambda n, **o: df.MultiProcessRunner(listed(SIZE), 2, n, **o), True),
+
+def runner(make: Callable[[], DataFlow], prefetch: int) -> Make:
+    return lambda n, **options: df.MultiProcessRunner(make(), prefetch, n, **options)
+
+
+def mapped(make: Callable[[], DataFlow], func: Any, **fixed: Any) -> Make:
+    return lambda n, **options: df.MultiProcessMapData(make(), n, func, **fixed, **options)
+
+
+def batched(make: Callable[[], DataFlow], func: Any, remainder: bool) -> Make:
+    return lambda n, **options: df.MultiProcessMapAndBatchData(
+        make(), n, func, 2, remainder=remainder, **options
+    )
+
+
+def few() -> DataFlow:
+    return listed(SIZE)
+
+
+def few_in_order() -> DataFlow:
+    return in_order(SIZE)
+
+
+def few_iterated() -> DataFlow:
+    return iterated(SIZE)
+
+
+def few_batches() -> DataFlow:
+    return df.BatchData(df.MapData(few(), noisy), 2, remainder=True)
+
+
+def shared_array(n: int, **options: Any) -> DataFlow:
+    return df.MultiProcessMapDataComponentSharedArray(few(), n, component, (2,), "int64", **options)
+
+
+PAIRS: list[tuple[Entry, Callable[[], DataFlow]]] = [
+    (("runner", runner(few, 2), True), few),
+    (("runner of batches", runner(few_batches, 4), True), few_batches),
     (
-        "runner of batches",
-        lambda n, **o: df.MultiProcessRunner(
-            df.BatchData(df.MapData(listed(SIZE), noisy), 2, remainder=True), 4, n, **o
+        ("runner of a stage that drops", runner(lambda: dropping(SIZE), 2), True),
+        lambda: dropping(SIZE),
+    ),
+    (("map", mapped(few, noisy), True), lambda: df.MapData(few(), noisy)),
+    (
+        ("map that drops", mapped(few_in_order, even_only), False),
+        lambda: df.MapData(few_in_order(), even_only),
+    ),
+    (
+        ("map of an iterated flow", mapped(few_iterated, noisy), True),
+        lambda: df.MapData(few_iterated(), noisy),
+    ),
+    (
+        (
+            "map of an iterated flow that drops",
+            mapped(few_iterated, even_only, buffer_size=2),
+            True,
         ),
-        True,
+        lambda: df.MapData(few_iterated(), even_only),
+    ),
+    (("map and batch", batched(few, noisy, True), True), few_batches),
+    (
+        ("map and batch of an iterated flow", batched(few_iterated, noisy, False), True),
+        lambda: df.BatchData(df.MapData(few_iterated(), noisy), 2),
     ),
     (
-        "runner of a stage that drops",
-        lambda n, **o: df.MultiProcessRunner(dropping(SIZE), 2, n, **o),
-        True,
-    ),
-    ("map", lambda n, **o: df.MultiProcessMapData(listed(SIZE), n, noisy, **o), True),
-    (
-        "map that drops",
-        lambda n, **o: df.MultiProcessMapData(in_order(SIZE), n, even_only, **o),
-        False,
-    ),
-    (
-        "map of an iterated flow",
-        lambda n, **o: df.MultiProcessMapData(iterated(SIZE), n, noisy, **o),
-        True,
-    ),
-    (
-        "map of an iterated flow that drops",
-        lambda n, **o: df.MultiProcessMapData(iterated(SIZE), n, even_only, buffer_size=2, **o),
-        True,
-    ),
-    (
-        "map and batch",
-        lambda n, **o: df.MultiProcessMapAndBatchData(
-            listed(SIZE), n, noisy, 2, remainder=True, **o
-        ),
-        True,
-    ),
-    (
-        "map and batch of an iterated flow",
-        lambda n, **o: df.MultiProcessMapAndBatchData(iterated(SIZE), n, noisy, 2, **o),
-        True,
-    ),
-    (
-        "shared array",
-        lambda n, **o: df.MultiProcessMapDataComponentSharedArray(
-            listed(SIZE), n, component, (2,), "int64", **o
-        ),
-        True,
+        ("shared array", shared_array, True),
+        lambda: df.MapDataComponent(few(), component),
     ),
 ]
-"""Streams that are the same for any number of workers and every start method."""
+"""Flows whose stream is the same for any number of workers, and the plain ones they equal."""
 
-COPIES: list[tuple[str, Make, bool]] = [
+STREAMS: list[Entry] = [entry for entry, _ in PAIRS]
+
+COPIES: list[Entry] = [
     ("copies", lambda n, **o: df.MultiProcessRunner(iterated(SIZE), 2, n, **o), True),
     (
         "copies without a length",
@@ -103,7 +123,7 @@ COPIES: list[tuple[str, Make, bool]] = [
 ]
 """Streams that depend on the number of workers."""
 
-THREADS: list[tuple[str, Make, bool]] = [
+THREADS: list[Entry] = [
     ("threads", lambda n: df.MultiThreadRunner(lambda: listed(SIZE), 2, n), True),
     ("threads of copies", lambda n: df.MultiThreadRunner(lambda: iterated(SIZE), 2, n), True),
     ("thread map", lambda n: df.MultiThreadMapData(listed(SIZE), n, noisy), True),
@@ -115,7 +135,7 @@ THREADS: list[tuple[str, Make, bool]] = [
 ]
 
 
-def example(entry: tuple[str, Make, bool], workers: int, **options: Any) -> Example:
+def example(entry: Entry, workers: int, **options: Any) -> Example:
     name, make, random = entry
     title = ", ".join([name, f"{workers} workers", *map(str, options.values())])
     return Example(title, lambda: make(workers, **options), random=random)

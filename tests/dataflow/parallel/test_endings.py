@@ -119,6 +119,7 @@ def test_workers_draw_different_numbers_from_global_generators():
     import numpy as np
 
     def draw(dp):
+        time.sleep(0.05)  # so that each worker gets some
         return [np.random.rand(), random.random()]
 
     drawn = [tuple(dp) for dp in df.MultiProcessMapData([[i] for i in range(8)], 4, draw)]
@@ -155,11 +156,11 @@ WORKING = """
     import os, signal, sys, time
     from towerpack.dataflow import *
 
-    def slow(dp):
-        time.sleep(0.01)
+    def works_then_sleeps(dp):  # so that a worker does not notice its end by itself
+        time.sleep(0.001 if dp < 20 else 1000)
         return dp
 
-    flow = MultiProcessMapData(range(10**6), 2, slow, start_method=sys.argv[1])
+    flow = MultiProcessMapData(range(10**6), 2, works_then_sleeps, start_method=sys.argv[1])
     iterator = iter(flow)
     next(iterator)
     print(*(worker.pid for worker in flow.parallel_statistics().workers), flush=True)
@@ -186,7 +187,9 @@ def test_F6_also_while_native_code_keeps_the_interpreter_to_itself(tmp_path, sta
     """Then no Python thread can watch; the kernel does, for the fork server's children."""
     if start_method != "forkserver":
         pytest.skip("needs the fork server: a process's own children would die with a thread")
-    code = WORKING.replace("time.sleep(0.01)", "dp > 100 and ctypes.PyDLL(None).sleep(1000)")
+    code = WORKING.replace(
+        "time.sleep(0.001 if dp < 20 else 1000)", "dp < 20 or ctypes.PyDLL(None).sleep(1000)"
+    )
     process = start(code.replace("import os,", "import ctypes, os,"), start_method, cwd=tmp_path)
     process.stdout.readline()
     family = children(process.pid)

@@ -75,7 +75,11 @@ def test_F1_whatever_way_the_datapoints_are_made(tmp_path, way):
 
 @pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
 def test_F1_worker_killed_from_outside(start_method):
-    flow = df.MultiProcessMapData(numbers(), 2, lambda dp: [dp[0] * 10], start_method=start_method)
+    def slow(dp):
+        time.sleep(0.02)  # so that there is something to lose
+        return [dp[0] * 10]
+
+    flow = df.MultiProcessMapData(numbers(), 2, slow, start_method=start_method)
     with iter(flow) as iterator:
         found = [next(iterator) for _ in range(5)]
         before = workers(flow)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.dataflow.laws import LAWS
-from tests.dataflow.parallel.examples import COPIES, STREAMS, THREADS, example, named
+from tests.dataflow.parallel.examples import COPIES, PAIRS, STREAMS, THREADS, example, named
 from towerpack import dataflow
 from towerpack.core.launcher import START_METHODS
 
@@ -24,12 +24,11 @@ def test_law_in_this_process(law, entry):
     law(example(entry, 0))
 
 
-@pytest.mark.parametrize("entry", STREAMS, ids=named)
-def test_P1_the_stream_is_the_same_for_any_number_of_workers(entry):
+@pytest.mark.parametrize(("entry", "plain"), PAIRS, ids=named)
+def test_P1_the_stream_is_the_same_for_any_number_of_workers(entry, plain):
     for epoch in (0, 1):
-        here = example(entry, 0)
-        expected = here.stream(here.make(), epoch)
-        for workers in (1, 2, 4):
+        expected = example(entry, 0).stream(plain(), epoch)
+        for workers in (0, 1, 2, 4):
             there = example(entry, workers)
             assert there.stream(there.make(), epoch) == expected
 

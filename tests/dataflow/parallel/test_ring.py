@@ -114,9 +114,9 @@ def test_slots_come_back_so_memory_stays_bounded():
 def test_who_keeps_everything_gets_everything_right(monkeypatch):
     """More than may be held in slots: copies, and no deadlock."""
     monkeypatch.setattr(pool, "HELD_SLOTS", 6)
-    flow = batches(60)
+    flow = batches(60, size=40_000)  # large enough that each takes a slot
     kept = list(flow)
-    assert [int(batch[0, 0]) for (batch,) in kept] == [i * 4000 for i in range(60)]
+    assert [int(batch[0, 0]) for (batch,) in kept] == [i * 160_000 for i in range(60)]
     assert flow._latest.executor._next_slot < 30
 
 
