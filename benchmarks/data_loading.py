@@ -27,7 +27,7 @@ from loaders import work  # noqa: E402 (needs the path above)
 CONTENDERS = {  # module: environment
     "limits": ".venv",
     "towerpack_flows": ".venv",
-    "towerpack_one": ".venv",
+    "towerpack_plain": ".venv",
     "torch_loader": ".venv-peers",
     "grain_loader": ".venv-peers",
     "tfdata_loader": ".venv",

@@ -107,9 +107,7 @@ class Ring:
             process = context.Process(target=self._work, args=(memory, free_out, free_in, full_in))
             process.start()
             os.close(free_out)
-            rows = np.frombuffer(memory, np.uint8).reshape(
-                SLOTS, self.size, *work.INSTANT.shape
-            )
+            rows = np.frombuffer(memory, np.uint8).reshape(SLOTS, self.size, *work.INSTANT.shape)
             os.write(free_in, bytes(range(SLOTS)))
             self.workers.append((process, rows, free_in, full_out))
 

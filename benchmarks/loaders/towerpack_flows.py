@@ -1,4 +1,4 @@
-"""towerpack. Two workers; W3, which is plain indexing, needs none."""
+"""towerpack. Two workers; W3, which is plain indexing, needs none; W4 augments whole batches."""
 
 from loaders import work
 
@@ -9,7 +9,9 @@ from towerpack.dataflow import (
     DataFromList,
     LMDBData,
     MapData,
+    MapDataComponent,
     MultiProcessRunner,
+    imgaug,
 )
 
 WORKLOADS = ["W1", "W1db", "W2", "W2m", "W3", "W3f", "W4"]
@@ -26,14 +28,19 @@ class Instant(DataFlow):
         return [work.INSTANT]
 
 
+def drawing(rng, count):
+    """A function that gives one of `count` uniform numbers after another: drawn at once."""
+    return iter(rng.random(count).tolist()).__next__
+
+
 def open_flow(workload, directory):
     size = work.BATCH[workload]
     if workload == "W1":
         source = DataFromList([[path] for path in work.files_of(directory)], shuffle=True)
-        flow = MapData(source, lambda dp, rng: [work.load_file(dp[0], rng.random)])
+        flow = MapData(source, lambda dp, rng: [work.load_file(dp[0], drawing(rng, 5))])
     elif workload == "W1db":
         source = LMDBData(directory + "/lmdb", shuffle=True)
-        flow = MapData(source, lambda dp, rng: [work.load_bytes(dp[1], rng.random)])
+        flow = MapData(source, lambda dp, rng: [work.load_bytes(dp[1], drawing(rng, 5))])
     elif workload == "W2":
         flow = Instant()
     elif workload == "W2m":
@@ -44,8 +51,7 @@ def open_flow(workload, directory):
         source = DataFromArrays(*work.small_arrays(), shuffle=True)
         flow = MapData(source, lambda dp: work.per_sample(*dp))
     elif workload == "W4":
-        source = DataFromArrays(*work.tiny_images(), shuffle=True)
-        flow = MapData(
-            source, lambda dp, rng: [work.pad_crop_flip_normalize(dp[0], rng.random), dp[1]]
-        )
+        batches = BatchData(DataFromArrays(*work.tiny_images(), shuffle=True), size)
+        augment = imgaug.BatchPadCropFlip(4, mean=work.MEAN, std=work.STD)
+        return MultiProcessRunner(MapDataComponent(batches, augment, 0), AHEAD, 2)
     return MultiProcessRunner(BatchData(flow, size), AHEAD, 2)

@@ -40,7 +40,8 @@ from towerpack.dataflow.iterators import (
 )
 from towerpack.dataflow.passes import Pass
 from towerpack.dataflow.random_stage import RandomStage
-from towerpack.dataflow.stacking import BatchError, stack_rows
+from towerpack.dataflow.stacking import BatchError
+from towerpack.dataflow.stacking_parts import stack_in_parts
 from towerpack.dataflow.statistics import Counter, measured, measured_iterator, prepare
 
 __all__ = [
@@ -219,11 +220,15 @@ class DataFlow(ABC):
 
     def gather(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Any:
         """Several datapoints as one batch: override where arrays can be indexed as a whole."""
-        rows = self.get_rows(indices, pass_)
-        if type(None) in set(map(type, rows)):
-            dropped = next(i for i, row in enumerate(rows) if row is None)
-            raise DroppedDatapoint(int(indices[dropped]), "a batch")
-        return stack_rows(rows, pass_.allocate, indices)
+
+        def read(part: Sequence[int] | np.ndarray) -> list[Any]:
+            rows = self.get_rows(part, pass_)
+            if type(None) in set(map(type, rows)):
+                dropped = next(i for i, row in enumerate(rows) if row is None)
+                raise DroppedDatapoint(int(part[dropped]), "a batch")
+            return rows
+
+        return stack_in_parts(read, indices, pass_.allocate)
 
     def __getitem__(self, index: Any) -> Any:
         """The datapoint at `index` of epoch 0, so that a flow with random access is a Sequence."""

@@ -71,7 +71,7 @@ class MapData(RandomStage, Stage):
 
     def get_rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> list[Any]:
         rows = self.ds.get_rows(indices, pass_)
-        if type(None) in set(map(type, rows)) or self._with_rng:
+        if type(None) in set(map(type, rows)):
             places = [place for place, row in enumerate(rows) if row is not None]
             results = [None] * len(rows)
             for place in places:
@@ -81,8 +81,14 @@ class MapData(RandomStage, Stage):
             rows = [_shallow_copy(row) for row in rows]
         pending, func = iter(rows), self.func
         try:
-            # A comprehension, for speed; how far it came, the iterator knows.
-            results = [func(row) for row in pending]
+            # Comprehensions, for speed; how far they came, the iterator knows.
+            if self._with_rng:
+                generator, epoch = self.stream(pass_, "map").generator, pass_.epoch
+                numbers = indices.tolist() if isinstance(indices, np.ndarray) else indices
+                pairs = zip(numbers, pending, strict=True)
+                results = [func(row, rng=generator(epoch, index)) for index, row in pairs]
+            else:
+                results = [func(row) for row in pending]
         except Exception as error:
             failed = len(rows) - 1 - operator.length_hint(pending)
             blame(error, self, indices[failed], pass_)

@@ -49,7 +49,7 @@ def stack_rows(
         except ValueError:
             raise _structure_error(rows, indices) from None
         if not any(tree.is_container(component) for component in first):
-            batch = [_stack(x, allocate, f"[{i}]", indices) for i, x in enumerate(columns)]
+            batch = [stack_column(x, allocate, f"[{i}]", indices) for i, x in enumerate(columns)]
             return batch if kind is list else tuple(batch)
     flat, spec = tree.flatten(first)
     table = [flat]
@@ -60,7 +60,7 @@ def stack_rows(
         table.append(values)
     paths = [path for path, _ in tree.leaves_with_paths(first)]
     batch = [
-        _stack(column, allocate, path, indices)
+        stack_column(column, allocate, path, indices)
         for path, column in zip(paths, zip(*table, strict=True), strict=True)
     ]
     return tree.unflatten(spec, batch)
@@ -89,7 +89,8 @@ def list_rows(rows: Sequence[Any], indices: Sequence[int] | np.ndarray | None = 
     return list(rows)
 
 
-def _stack(column: Sequence[Any], allocate: Allocate, path: str, indices: Any) -> np.ndarray:
+def stack_column(column: Sequence[Any], allocate: Allocate, path: str, indices: Any) -> np.ndarray:
+    """One component of a batch from its values in all rows."""
     first = column[0]
     if isinstance(first, SCALARS) and not isinstance(first, np.generic):
         return _stack_scalars(column, allocate, path, indices)
@@ -105,6 +106,19 @@ def _stack(column: Sequence[Any], allocate: Allocate, path: str, indices: Any) -
     if isinstance(first, np.ma.MaskedArray):
         raise BatchError(f"component {path} is a masked array; fill it in a MapData: x.filled(...)")
     return _stack_arrays(column, first.shape, first.dtype, allocate, path, indices)
+
+
+def check_structure(first: Any, row: Any, numbers: tuple[int, int]) -> None:
+    """Raises BatchError where a row's structure is not that of its batch's first."""
+    if type(row) is not type(first) or len(row) != len(first):
+        raise _structure_error([first, row], numbers)
+
+
+def check_alike(first: np.ndarray, value: Any, path: str, numbers: tuple[int, int]) -> None:
+    """Raises BatchError where an array's shape or dtype is not that of its batch's first."""
+    same = type(value) is np.ndarray and value.shape == first.shape
+    if not same or value.dtype != first.dtype:
+        _common_string([first, value], first.shape, first.dtype, path, numbers)
 
 
 def _stack_arrays(

@@ -49,7 +49,6 @@ class _Stream:
     tell: bool = True
     told: int = 0  # how much of `consumed` the sender has been told
     told_at: float = 0.0
-    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +182,7 @@ class Inbox:
 
     def receive(self, peer: Peer, message: Message, payload: Any, now: float) -> None:
         if self._closing is not None:
-            if isinstance(message, Closed) and message.receiver == self.receiver:
-                self._closing.pop(message.stream, None)
+            self._receive_while_closing(self._closing, peer, message)
         elif isinstance(message, Data):
             self._receive_data(peer, message, payload, now)
         elif isinstance(message, Status):
@@ -220,6 +218,17 @@ class Inbox:
                 stream.told, stream.told_at = stream.consumed, now
 
     # Within.
+
+    def _receive_while_closing(
+        self, closing: dict[str, tuple[Peer, Bye]], peer: Peer, message: Message
+    ) -> None:
+        if isinstance(message, Closed) and message.receiver == self.receiver:
+            closing.pop(message.stream, None)
+        elif isinstance(message, Status) and message.stream in closing:
+            old, bye = closing[message.stream]
+            if peer != old:  # connected anew
+                closing[message.stream] = peer, bye
+                self._control.append((peer, bye))
 
     def _receive_status(self, peer: Peer, status: Status, now: float) -> None:
         stream = self._streams.get(status.stream)
@@ -364,7 +373,7 @@ class Inbox:
 
     def _acknowledgement_due(self, stream: _Stream, share: int, now: float) -> bool:
         """Whether to tell the sender now, or to wait until there is more to tell."""
-        if stream.consumed == stream.told:
+        if stream.consumed == stream.told or stream.peer is None:
             return False
         return (
             not self._ready

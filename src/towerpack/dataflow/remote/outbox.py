@@ -30,7 +30,7 @@ from towerpack.dataflow.remote.messages import (
 )
 
 MAX_RECEIVERS = 4096  # at a time: a bound for whoever makes up names
-REMEMBERED_LANES = 64  # of receivers that are gone: their last acknowledgement may still come
+REMEMBERED = 64  # receivers that are gone, and their lanes: a last message may still come
 
 
 @dataclass(slots=True)
@@ -80,6 +80,7 @@ class Outbox:
         self._waiting: deque[_Item] = deque()
         self._lanes: dict[str, _Lane] = {}
         self._buried: dict[tuple[str, int], _Lane] = {}
+        self._gone: deque[str] = deque(maxlen=REMEMBERED)  # receivers that have said goodbye
         self._to_tell: deque[tuple[Peer, str | None]] = deque()  # whom to send a status
         self._control: deque[tuple[Peer, Message]] = deque()
         self._links_up: set[int] = set()
@@ -198,9 +199,11 @@ class Outbox:
             self._tell(peer, None)
             return
         lane = self._lanes.get(take.receiver)
-        if lane and take.serial <= lane.serial:
-            return  # overtaken by a later one on another connection
-        missed = self._settle_claim(take.claim) if take.claim else 0
+        if take.receiver in self._gone or (lane and take.serial <= lane.serial):
+            return  # overtaken by a later message on another connection
+        missed = 0
+        if take.claim and take.claim.receiver != take.receiver:
+            missed = self._settle_claim(take.claim)
         self._acknowledge_late(take.receiver, take.lane, take.consumed)
         if not peer.route:
             # One address has one receiver at a time: whoever was there before is gone.
@@ -229,6 +232,7 @@ class Outbox:
     def _receive_bye(self, peer: Peer, bye: Bye) -> None:
         if bye.stream != self.stream:
             return
+        self._gone.append(bye.receiver)
         lane = self._lanes.get(bye.receiver)
         if lane:
             if bye.lane == lane.number:
@@ -295,7 +299,7 @@ class Outbox:
         merged = sorted([*lane.items, *self._waiting], key=lambda item: item.index)
         self._waiting = deque(merged)
         self._buried[lane.receiver, lane.number] = lane
-        while len(self._buried) > REMEMBERED_LANES:
+        while len(self._buried) > REMEMBERED:
             del self._buried[next(iter(self._buried))]
 
     def _bury_overdue(self, now: float) -> None:

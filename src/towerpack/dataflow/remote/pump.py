@@ -3,9 +3,6 @@
 A binding end has a ROUTER socket, a connecting end a DEALER; which of the two sends datapoints is
 another matter. The thread owns the sockets. What it shares with the caller's thread, the outbox or
 inbox, is guarded by `condition`, and whoever changes it calls `wake`.
-
-Reconnecting, dead links (ZMTP heartbeats, answered by libzmq also while Python is busy), the
-largest frame and encryption are libzmq's; the rest of the promises are the protocol's.
 """
 
 from __future__ import annotations
@@ -14,38 +11,20 @@ import contextlib
 import socket as sockets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from towerpack.core import logger
-from towerpack.dataflow.remote.curve_keys import (
-    ZAP_ENDPOINT,
-    CurveKeys,
-    answer_admission,
-    check_address,
-    secure,
-)
-from towerpack.dataflow.remote.link_options import LinkCounts, LinkOptions, Peer
+from towerpack.dataflow.remote.curve_keys import ZAP_ENDPOINT, answer_admission
+from towerpack.dataflow.remote.link import Endpoints, Link, News
+from towerpack.dataflow.remote.link_options import LinkCounts, Peer
 from towerpack.dataflow.remote.messages import BadMessage, Data, Message, pack, unpack
 
-CLOSE_SECONDS = 2.0  # how long closing waits for the other ends to confirm it
-LINGER_MS = 1000  # and then for the last words to leave
-QUEUE_MARGIN = 100  # messages in libzmq's queues beyond the datapoints: statuses
 BURST = 64  # messages taken from one socket before others have their turn
-HANDSHAKE_MS = 10_000  # a connection that has not said hello by then is none of ours
-RECONNECT_MS, RECONNECT_MAX_MS = 50, 2000
-BEATS_UNTIL_DEAD = 10
+CLOSE_SECONDS = 2.0  # how long closing waits for the other ends to confirm it
 PATIENCE = 60.0  # seconds of waiting after which the log says for what
-CLEAN_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
-FAILED_HANDSHAKES = (
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-)
 
 
 class Engine(Protocol):
@@ -60,25 +39,6 @@ class Engine(Protocol):
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...
-
-
-@dataclass
-class Endpoints:
-    """The addresses of one end, and how its sockets are to be."""
-
-    addresses: Sequence[str]
-    bind: bool
-    capacity: int
-    options: LinkOptions
-    keys: CurveKeys | None = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.capacity, bool) or not isinstance(self.capacity, int):
-            raise TypeError(f"expected hwm as an integer, received {self.capacity!r}")
-        if self.capacity < 1:
-            raise ValueError(f"expected a positive hwm, received {self.capacity}")
-        for address in self.addresses:
-            check_address(address, self.bind, self.keys)
 
 
 class Pump:
@@ -97,8 +57,7 @@ class Pump:
         self._stop_by: float | None = None
         self._context = zmq.Context()
         self._poller = zmq.Poller()
-        self._sockets: list[zmq.Socket] = []
-        self._monitors: list[zmq.Socket] = []
+        self._links: list[Link] = []
         self._doorman: zmq.Socket | None = None
         self._bell, self._ear = sockets.socketpair()
         self._bell.setblocking(False)
@@ -148,50 +107,20 @@ class Pump:
             raise failure
 
     def _open(self) -> None:
-        keys = self._endpoints.keys
+        ends = self._endpoints
         self._poller.register(self._ear, zmq.POLLIN)
-        if keys and self._endpoints.bind:
+        if ends.keys and ends.bind:
             self._doorman = self._context.socket(zmq.REP)
             self._doorman.bind(ZAP_ENDPOINT)
             self._poller.register(self._doorman, zmq.POLLIN)
-        for number, address in enumerate(self._endpoints.addresses):
-            socket = self._context.socket(zmq.ROUTER if self._endpoints.bind else zmq.DEALER)
-            self._sockets.append(socket)
-            self._configure(socket, address)
-            monitor = socket.get_monitor_socket(CLEAN_EVENTS | FAILED_HANDSHAKES)
-            self._monitors.append(monitor)
-            self._poller.register(socket, zmq.POLLIN)
-            self._poller.register(monitor, zmq.POLLIN)
-            self._attach(socket, self._endpoints.addresses[number])
+        for address in ends.addresses:
+            link = Link(self._context, address, ends)
+            self._links.append(link)
+            self._watch(link)
 
-    def _configure(self, socket: zmq.Socket, address: str) -> None:
-        options = self._endpoints.options
-        heartbeat = max(1, int(options.heartbeat * 1000))
-        socket.linger = LINGER_MS if self._endpoints.bind else 0
-        socket.sndhwm = socket.rcvhwm = self._endpoints.capacity + QUEUE_MARGIN
-        socket.maxmsgsize = options.max_message
-        socket.handshake_ivl = HANDSHAKE_MS
-        socket.heartbeat_ivl = heartbeat
-        socket.heartbeat_timeout = heartbeat * BEATS_UNTIL_DEAD
-        socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS, RECONNECT_MAX_MS
-        socket.ipv6 = "[" in address
-        if self._endpoints.bind:
-            socket.router_mandatory = True  # an address that is gone is an error, not silence
-        if self._endpoints.keys:
-            secure(socket, self._endpoints.keys, self._endpoints.bind)
-
-    def _attach(self, socket: zmq.Socket, address: str) -> None:
-        if not self._endpoints.bind:
-            socket.connect(address)
-            return
-        try:
-            socket.bind(address)
-        except zmq.ZMQError as error:
-            raise OSError(
-                error.errno,
-                f"cannot bind to {address}: {error.strerror}. If it is in use, another process has "
-                "it, or another iterator of this flow that was not closed",
-            ) from error
+    def _watch(self, link: Link) -> None:
+        self._poller.register(link.socket, zmq.POLLIN)
+        self._poller.register(link.monitor, zmq.POLLIN)
 
     def _run(self) -> None:
         try:
@@ -221,9 +150,13 @@ class Pump:
                 if self.engine.closed or now >= self._stop_by:
                     return False
                 due = min(due, self._stop_by)
+        due = min(due, *(link.revive_at for link in self._links))
         timeout = max(0.0, due - time.monotonic())
         for source, _ in self._poller.poll(int(timeout * 1000) + 1):
             self._attend(source)
+        for number, link in enumerate(self._links):
+            if time.monotonic() >= link.revive_at:
+                self._revive(number, link)
         return True
 
     def _attend(self, source: Any) -> None:
@@ -232,35 +165,26 @@ class Pump:
                 self._ear.recv(4096)
         elif source is self._doorman:
             self._admit()
-        elif source in self._monitors:
-            self._notice(self._monitors.index(source))
         else:
-            self._take_burst(self._sockets.index(source))
+            for number, link in enumerate(self._links):
+                if source is link.socket:
+                    self._take_burst(number, link)
+                elif source is link.monitor:
+                    self._notice(number, link)
 
     def _send(self, peer: Peer, message: Message, payload: bytes | None, now: float) -> None:
-        frames = [peer.route] if peer.route else []
-        frames.append(pack(message))
-        if payload is not None:
-            frames.append(payload)
-        try:
-            self._sockets[peer.link].send_multipart(frames, zmq.NOBLOCK)
-        except zmq.Again:
-            pass  # its queue is full, it does not read: the next status shows what is missing
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
-                raise
+        frames = [pack(message)] if payload is None else [pack(message), payload]
+        if not self._links[peer.link].send(peer.route, frames):
             self.engine.lost(peer, now)
 
-    def _take_burst(self, link: int) -> None:
-        socket, bound = self._sockets[link], self._endpoints.bind
+    def _take_burst(self, number: int, link: Link) -> None:
         with self.condition:
             for _ in range(BURST):
-                try:
-                    frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
-                except zmq.Again:
+                received = link.receive()
+                if received is None:
                     return
-                route = frames.pop(0).bytes if bound else b""
-                self._take(Peer(link, route), frames)
+                route, frames = received
+                self._take(Peer(number, route), frames)
 
     def _take(self, peer: Peer, frames: list[zmq.Frame]) -> None:
         try:
@@ -273,26 +197,35 @@ class Pump:
         payload = frames[1].buffer if len(frames) > 1 else None
         self.engine.receive(peer, message, payload, time.monotonic())
 
-    def _notice(self, link: int) -> None:
-        event = parse_monitor_message(self._monitors[link].recv_multipart())["event"]
+    def _notice(self, number: int, link: Link) -> None:
+        now = time.monotonic()
         with self.condition:
-            if event & FAILED_HANDSHAKES:
+            news = link.news(now)
+            if news is News.REFUSED:
                 self.counts.refused += 1
                 if self.counts.refused == 1:
                     logger.warning(
                         "%s: a connection failed its handshake (no peer of this kind, or a key "
                         "that does not fit); further ones are only counted",
-                        self._endpoints.addresses[link],
+                        link.address,
                     )
-            elif event == zmq.EVENT_DISCONNECTED:
+            elif news is News.DISCONNECTED:
                 self.counts.disconnects += 1
-                if not self._endpoints.bind:
-                    # What is queued for a peer that is gone need not be waited for in the end.
-                    self._sockets[link].linger = 0
-                    self.engine.disconnected(link, time.monotonic())
-            elif not self._endpoints.bind:
-                self._sockets[link].linger = LINGER_MS
-                self.engine.connected(link)
+            # A bound link has many connections; there, those who are gone are noticed by sending.
+            if self._endpoints.bind or news is None:
+                return
+            if news is News.CONNECTED:
+                self.engine.connected(number)
+            else:
+                self.engine.disconnected(number, now)
+
+    def _revive(self, number: int, link: Link) -> None:
+        self._poller.unregister(link.socket)
+        self._poller.unregister(link.monitor)
+        link.renew()
+        self._watch(link)
+        with self.condition:
+            self.engine.disconnected(number, time.monotonic())
 
     def _admit(self) -> None:
         keys = self._endpoints.keys
@@ -301,11 +234,8 @@ class Pump:
             self._doorman.send_multipart(answer_admission(request, keys))
 
     def _close_sockets(self) -> None:
-        for socket in self._sockets:
-            socket.disable_monitor()
-            socket.close()
-        for monitor in self._monitors:
-            monitor.close(linger=0)
+        for link in self._links:
+            link.close()
         if self._doorman:
             self._doorman.close(linger=0)
         self._context.term()

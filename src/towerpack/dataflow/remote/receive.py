@@ -9,8 +9,9 @@ from typing import Any
 from towerpack.dataflow.base import DataFlow, DataFlowTerminated, FlowIterator, Pass, State
 from towerpack.dataflow.remote.curve_keys import CurveKeys
 from towerpack.dataflow.remote.inbox import Inbox
+from towerpack.dataflow.remote.link import Endpoints
 from towerpack.dataflow.remote.link_options import LinkCounts, LinkOptions
-from towerpack.dataflow.remote.pump import Endpoints, Pump
+from towerpack.dataflow.remote.pump import Pump
 
 
 class RemoteDataZMQ(DataFlow):
@@ -88,7 +89,7 @@ class RemoteIterator(FlowIterator):
         if entry is None:
             self._terminated = not self._closed
             self.close()
-            return self._opened()  # raises
+            raise self._end()
         if entry.link == 0:
             self._flow.cnt1 += 1
         else:
@@ -102,15 +103,18 @@ class RemoteIterator(FlowIterator):
         return self._inbox.has_datapoint or self._inbox.ended(time.monotonic())
 
     def _opened(self) -> Pump:
-        if self._terminated:
-            raise DataFlowTerminated("every sender has ended for good")
         if self._closed:
-            raise StopIteration
+            raise self._end()
         if self._pump is None:
             self._pump = Pump(self._inbox, self._flow.endpoints, self._flow.counts)
             # For an iterator that is dropped without being closed.
             weakref.finalize(self, self._pump.close)
         return self._pump
+
+    def _end(self) -> BaseException:
+        if self._terminated:
+            return DataFlowTerminated("every sender has ended for good")
+        return StopIteration()
 
     def state(self) -> State:
         """Which part of each stream this receiver has taken over from its sender."""

@@ -9,9 +9,10 @@ from typing import Any
 from towerpack.core import codec
 from towerpack.dataflow.base import DataFlow, DataFlowTerminated, as_flow
 from towerpack.dataflow.remote.curve_keys import CurveKeys
+from towerpack.dataflow.remote.link import Endpoints
 from towerpack.dataflow.remote.link_options import LinkCounts, LinkOptions
 from towerpack.dataflow.remote.outbox import Outbox
-from towerpack.dataflow.remote.pump import Endpoints, Pump
+from towerpack.dataflow.remote.pump import Pump
 
 FORMATS = (None, "zmq_ops")  # one format; the second name is what old scripts pass
 

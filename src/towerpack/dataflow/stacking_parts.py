@@ -1,0 +1,90 @@
+"""Batches of large rows: each row is copied into the batch while it is still in the cache.
+
+To make all rows first and stack them then would write every one to memory and read it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from towerpack.dataflow.stacking import (
+    SMALL_ROW,
+    Allocate,
+    check_alike,
+    check_structure,
+    stack_column,
+    stack_rows,
+)
+
+CACHE_BYTES = 1 << 18  # of a core's own cache, with room for what made the rows
+
+Read = Callable[[Sequence[int] | np.ndarray], list[Any]]
+
+
+def stack_in_parts(read: Read, indices: Sequence[int] | np.ndarray, allocate: Allocate) -> Any:
+    """`stack_rows(read(indices))`, with the same result and errors, reading large rows by parts.
+
+    >>> stack_in_parts(lambda part: [[np.full(2, i), i] for i in part], [5, 6], np.empty)
+    [array([[5, 5],
+           [6, 6]]), array([5, 6], dtype=int32)]
+    """
+    head = read(indices[:1])
+    size = _bytes_of_row(head[0])
+    if size <= SMALL_ROW or len(indices) == 1:
+        return stack_rows(
+            [*head, *read(indices[1:])] if len(indices) > 1 else head, allocate, indices
+        )
+    batch = _Batch(head[0], indices, allocate)
+    batch.add(head)
+    step = max(1, CACHE_BYTES // size)
+    for start in range(1, len(indices), step):
+        batch.add(read(indices[start : start + step]))
+    return batch.finished()
+
+
+def _bytes_of_row(row: Any) -> int:
+    """The size of a plain row's arrays; 0 for a row of another form, stacked as a whole."""
+    if type(row) is not list and type(row) is not tuple:
+        return 0
+    if not all(_is_plain(x) or isinstance(x, int | float | np.number | np.bool_) for x in row):
+        return 0
+    return sum(x.nbytes for x in row if isinstance(x, np.ndarray))
+
+
+def _is_plain(x: Any) -> bool:
+    return type(x) is np.ndarray and x.ndim > 0 and x.dtype.kind in "biufc"
+
+
+class _Batch:
+    """The arrays that rows are written to, and the scalars of the rows so far."""
+
+    def __init__(self, first: Any, indices: Sequence[int] | np.ndarray, allocate: Allocate):
+        self.first, self.indices, self.allocate, self.count = first, indices, allocate, 0
+        self.columns: list[Any] = [
+            allocate((len(indices), *x.shape), x.dtype) if isinstance(x, np.ndarray) else []
+            for x in first
+        ]
+
+    def add(self, rows: list[Any]) -> None:
+        for row in rows:
+            numbers = (int(self.indices[0]), int(self.indices[self.count]))
+            check_structure(self.first, row, numbers)
+            for place, (column, value) in enumerate(zip(self.columns, row, strict=True)):
+                if isinstance(column, list):
+                    column.append(value)
+                else:
+                    check_alike(self.first[place], value, f"[{place}]", numbers)
+                    column[self.count] = value
+            self.count += 1
+
+    def finished(self) -> Any:
+        batch = [
+            stack_column(column, self.allocate, f"[{place}]", self.indices)
+            if isinstance(column, list)
+            else column
+            for place, column in enumerate(self.columns)
+        ]
+        return batch if isinstance(self.first, list) else tuple(batch)
