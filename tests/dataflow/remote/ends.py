@@ -24,7 +24,7 @@ from towerpack.dataflow.base import DataFlowTerminated
 from towerpack.dataflow.remote import LinkOptions, RemoteDataZMQ, send_dataflow_zmq
 
 ROOT = Path(__file__).parents[3]
-FAST = LinkOptions(heartbeat=0.1, peer_timeout=3.0)
+FAST = LinkOptions(heartbeat=0.1, peer_timeout=2.0)
 HWM = 8
 PATIENCE = 60.0  # seconds after which a test gives up waiting
 

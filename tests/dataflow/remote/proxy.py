@@ -22,13 +22,14 @@ class Proxy:
     """Forwards connections to `target` (a port of this machine) until told otherwise.
 
     `cut` closes all connections, `refuse` keeps new ones out, `stall` forwards nothing while
-    connections stay open, and `corrupt` is the probability with which a byte of a chunk is changed.
+    connections stay open, `corrupt` is the probability with which a byte of a chunk is changed, and
+    `inject` puts bytes between those that go to the connecting end.
     """
 
     def __init__(self, target: int, seed: int = 0):
         self.target = target
         self.refuse = self.stall = self.closed = False
-        self.corrupt = 0.0
+        self.corrupt, self._injected = 0.0, b""
         self.corrupted = self.connections = self.forwarded = 0
         self._rng = random.Random(seed)
         self._lock = threading.Lock()
@@ -48,6 +49,9 @@ class Proxy:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
             self._open.clear()
+
+    def inject(self, data: bytes) -> None:
+        self._injected = data
 
     def close(self) -> None:
         self.closed = self.refuse = True
@@ -78,13 +82,15 @@ class Proxy:
             with self._lock:
                 self._open |= {client, server}
             for pair in ((client, server), (server, client)):
-                thread = threading.Thread(target=self._forward, args=pair)
+                thread = threading.Thread(target=self._forward, args=(*pair, pair[1] is client))
                 self._threads.append(thread)
                 thread.start()
 
-    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
+    def _forward(self, source: socket.socket, sink: socket.socket, backwards: bool) -> None:
         with contextlib.suppress(OSError):
             while chunk := source.recv(CHUNK):
+                if backwards and self._injected:
+                    chunk, self._injected = chunk + self._injected, b""
                 while self.stall and not self.closed:
                     time.sleep(LOOK)
                 sink.sendall(self._damaged(chunk))

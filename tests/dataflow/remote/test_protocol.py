@@ -7,7 +7,7 @@ import pytest
 from tests.dataflow.remote.simulation import CAPACITY, OPTIONS, World
 
 TOTAL = 40
-FEW, MANY = 12, 1000  # worlds
+FEW, MANY = 8, 1000  # worlds
 BOTH = pytest.mark.parametrize("binding", ["receiver", "sender"])
 
 
