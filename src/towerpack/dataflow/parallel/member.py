@@ -63,19 +63,17 @@ class Member:
 
     def receive(self) -> tuple[Sequence[ReplyMessage], bool]:
         """The replies that are there, and whether the worker's end is still open."""
-        is_open = True
-        while is_open:
-            try:
-                data = self.channel.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                break
-            except ConnectionResetError:
-                data = b""
-            is_open = bool(data)
-            self._received += data
+        try:
+            # Once: there are never more replies than tasks, which are few.
+            data = self.channel.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return (), True
+        except ConnectionResetError:
+            data = b""
+        self._received += data
         replies = unpack_replies(self._received)
         del self._received[: len(replies) * REPLY_SIZE]
-        return replies, is_open
+        return replies, bool(data)
 
     def end(self, seconds: float) -> None:
         """Kills the worker unless it ends by itself in time, and forgets it."""

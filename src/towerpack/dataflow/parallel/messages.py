@@ -17,6 +17,7 @@ STACK = 4  # give one batch of all, if that is possible
 # Flags of a reply:
 KEPT = 1  # user code still holds arrays in the slot, which must not be written again
 FAILED_TO_START = 2  # the object that was sent could not be loaded
+STACKED = 4  # one batch of all datapoints, not these themselves
 
 
 HELLO_SIZE = 4  # the first thing a worker hears: its number
@@ -41,7 +42,7 @@ class ReplyMessage(NamedTuple):
     place: int
     layout: int
     values: int
-    report: int
+    report: int  # its length; 0 if all went as usual
     used: int  # bytes of the slot
     busy: int  # nanoseconds
     waited: int

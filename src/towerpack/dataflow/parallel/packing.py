@@ -185,14 +185,14 @@ def _pack_arrays(column: tuple[Any, ...], writer: SlotWriter) -> list[Any] | Non
 def _copied(column: tuple[Any, ...], token: Any, writer: SlotWriter) -> list[Any]:
     first = column[0]
     shape, count = first.shape, len(column)
-    target = writer.allocate((count, *shape), first.dtype)
+    place = writer.reserve(count * first.nbytes)
+    target = writer.array_at(place, (count, *shape), first.dtype)
     if shape and shape[0]:
         # One call for all: an assignment to each row would cost more than the copy of a small one.
         np.concatenate(column, out=target.reshape(count * shape[0], *shape[1:]))
     else:
         for row, array in enumerate(column):
             target[row] = array
-    place = writer.place_of(target)
     return ["a", token, shape, place]
 
 
@@ -207,9 +207,8 @@ def _pack_cell(value: Any, writer: SlotWriter) -> list[Any]:
             flat = value.T if fortran else value
             place = writer.place_of(flat)
             if place is None:
-                target = writer.allocate(flat.shape, flat.dtype)
-                target[...] = flat
-                place = writer.place_of(target)
+                place = writer.reserve(flat.nbytes)
+                writer.array_at(place, flat.shape, flat.dtype)[...] = flat
             return [0, token, value.shape, fortran, place]
     elif issubclass(kind, np.generic):
         token = dtype_token(value.dtype)
@@ -297,7 +296,7 @@ class RowReader:
                 if len(self._plans) >= MAX_PLANS:
                     self._plans.clear()
                 self._plans[layout] = plan
-        values = iter(_decode(text[place.layout :]))
+        values = iter(_decode(text[place.layout :])) if place.values > 1 else iter(())
         rows: list[Any] = []
         for count, reads, build in plan:
             columns = [read(root, next(values) if valued else None, copy) for read, valued in reads]

@@ -30,6 +30,7 @@ from towerpack.dataflow.parallel.messages import (
     KEPT,
     RESTORE,
     STACK,
+    STACKED,
     ReplyMessage,
     TaskMessage,
 )
@@ -166,13 +167,13 @@ class ProcessExecutor:
         before = None if report.before is None else json.loads(report.before)
         return Chunk(
             rows,
-            task.request.count if report.stacked else report.rows,
+            report.rows,
             report.dropped,
             error,
             report.skipped,
             before,
             report.ended,
-            report.stacked,
+            bool(message.flags & STACKED),
         )
 
     def cost(self, task: Task) -> tuple[int, int]:
@@ -277,9 +278,12 @@ class ProcessExecutor:
         output, source = self._slots_of.pop(number)
         if source is not None:
             self._free_slots[member.number].append(source)
-        start = message.place + message.layout + message.values
-        root = self._slots.root(output, start + message.report)
-        report = decode_report(root[start : start + message.report].tobytes())
+        if message.report:
+            start = message.place + message.layout + message.values
+            root = self._slots.root(output, start + message.report)
+            report = decode_report(root[start : start + message.report].tobytes())
+        else:
+            report = Report(rows=task.request.count)
         if report.before is not None:
             member.position = f'{{"input": {report.before}, "skip": {report.rows}}}'
         member.waited = member.stopped = 0.0

@@ -33,7 +33,6 @@ class Report(msgspec.Struct, array_like=True, omit_defaults=True):
     skipped: list[str] = []
     before: str | None = None  # JSON: the position of a stream
     ended: bool = False
-    stacked: bool = False
     statistics: list[list[int]] | None = None
     memory: int = 0  # bytes of the worker's own
 
@@ -46,8 +45,11 @@ class Report(msgspec.Struct, array_like=True, omit_defaults=True):
             skipped=result.skipped,
             before=None if result.before is None else json.dumps(result.before),
             ended=result.ended,
-            stacked=result.stacked,
         )
+
+    def is_usual(self, asked: int) -> bool:
+        """Whether there is nothing to tell but that all datapoints were made."""
+        return self == Report(rows=asked)
 
     def cut(self, kept: int) -> None:
         """Only the first `kept` of the datapoints that were not dropped could be sent."""

@@ -65,6 +65,7 @@ class SlotWriter:
     def __init__(self, slots: SharedSlots, slot: int, expected: int = MIN_MAPPING):
         self._slots, self._slot = slots, slot
         self._roots = [slots.root(slot, expected)]
+        self._made: dict[int, tuple[np.ndarray, int]] = {}  # by id: the arrays made here
         self.position = 0
 
     def allocate(self, shape: int | tuple[int, ...], dtype: object = np.float64) -> np.ndarray:
@@ -73,7 +74,10 @@ class SlotWriter:
         if kind.hasobject:
             return np.empty(shape, kind)
         size = shape if isinstance(shape, int) else math.prod(shape)
-        return self.array_at(self.reserve(size * kind.itemsize), shape, kind)
+        place = self.reserve(size * kind.itemsize)
+        array = self.array_at(place, shape, kind)
+        self._made[id(array)] = array, place
+        return array
 
     def array_at(self, place: int, shape: int | tuple[int, ...], dtype: object) -> np.ndarray:
         """The array at a place that was reserved for it."""
@@ -103,6 +107,9 @@ class SlotWriter:
 
     def place_of(self, array: np.ndarray) -> int | None:
         """Where in the slot an array already is; None if it is elsewhere or not in C order."""
+        made = self._made.get(id(array))
+        if made is not None:
+            return made[1]
         base = array.base
         if base is None or not array.flags.c_contiguous:
             return None
@@ -115,6 +122,7 @@ class SlotWriter:
         """Lets go of the slot; a reference that still answers means that somebody has an array."""
         watching = [weakref.ref(root) for root in self._roots]
         self._roots.clear()
+        self._made.clear()
         return watching
 
 

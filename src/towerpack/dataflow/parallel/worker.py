@@ -20,6 +20,7 @@ from towerpack.dataflow.parallel.messages import (
     KEPT,
     RESTORE,
     STACK,
+    STACKED,
     TASK_SIZE,
     ReplyMessage,
     TaskMessage,
@@ -110,21 +111,23 @@ class _Worker:
         if self.work is None:
             failure = self.failure or RuntimeError("the work was not loaded")
             report = Report(error=freeze_error(failure))
-            return FAILED_TO_START, *self.finish(writer, [], report)
+            return FAILED_TO_START, *self.finish(writer, [], report, task)
         try:
             result = self.perform(self.work, task, writer)
         except Exception as error:  # noqa: BLE001 (the consumer gets it)
-            return 0, *self.finish(writer, [], Report(error=freeze_error(error)))
-        report = Report.of(result)
+            return 0, *self.finish(writer, [], Report(error=freeze_error(error)), task)
+        report, flags = Report.of(result), 0
+        if result.stacked:
+            report.rows, flags = task.length, STACKED
         if _clock() - self.told > SNAPSHOT_SECONDS * 1e9:
             self.told = _clock()
             report.statistics = snapshot(self.work.statistics_of())
             report.memory = private_memory(os.getpid())
         rows = [row for row in result.rows if row is not None]
         del result
-        finished = self.finish(writer, rows, report, task.start)
+        finished = self.finish(writer, rows, report, task)
         del rows
-        return self.still_held(writer), *finished
+        return flags | self.still_held(writer), *finished
 
     def perform(self, work: Work, task: TaskMessage, writer: SlotWriter) -> Result:
         inputs = None
@@ -145,14 +148,14 @@ class _Worker:
         self.board[0] = index
 
     def finish(
-        self, writer: SlotWriter, rows: list[Any], report: Report, start: int = 0
+        self, writer: SlotWriter, rows: list[Any], report: Report, task: TaskMessage
     ) -> tuple[Place, int, int]:
         place, packed, error = pack_longest(rows, writer)
         if error is not None:
             report.cut(packed)
-            error.add_note(f"datapoint {start + report.rows}")
+            error.add_note(f"datapoint {task.start + report.rows}")
             report.error = freeze_error(error)
-        encoded = encode_report(report)
+        encoded = b"" if report.is_usual(task.length) else encode_report(report)
         # Right behind the rows' description, so that the reply need not say where.
         writer.put_behind(encoded)
         self.expected = max(self.expected, writer.position)
