@@ -19,7 +19,7 @@ from towerpack.dataflow.stacking import (
     stack_rows,
 )
 
-CACHE_BYTES = 1 << 18  # of a core's own cache, with room for what made the rows
+CACHE_BYTES = 1 << 20  # about a core's own cache; less would only mean more calls
 
 Read = Callable[[Sequence[int] | np.ndarray], list[Any]]
 
@@ -67,18 +67,30 @@ class _Batch:
             allocate((len(indices), *x.shape), x.dtype) if isinstance(x, np.ndarray) else []
             for x in first
         ]
+        # What a row must be, at hand: this is asked for every array, beside a copy of few
+        # microseconds.
+        self.kind, self.length = type(first), len(first)
+        self.wanted = [
+            (place, column, (x.shape, x.dtype) if isinstance(x, np.ndarray) else None)
+            for place, (column, x) in enumerate(zip(self.columns, first, strict=True))
+        ]
 
     def add(self, rows: list[Any]) -> None:
         for row in rows:
-            numbers = (int(self.indices[0]), int(self.indices[self.count]))
-            check_structure(self.first, row, numbers)
-            for place, (column, value) in enumerate(zip(self.columns, row, strict=True)):
-                if isinstance(column, list):
+            if type(row) is not self.kind or len(row) != self.length:
+                check_structure(self.first, row, self._numbers())
+            for value, (place, column, wanted) in zip(row, self.wanted, strict=True):
+                if wanted is None:
                     column.append(value)
-                else:
-                    check_alike(self.first[place], value, f"[{place}]", numbers)
-                    column[self.count] = value
+                    continue
+                if type(value) is not np.ndarray or (value.shape, value.dtype) != wanted:
+                    check_alike(self.first[place], value, f"[{place}]", self._numbers())
+                column[self.count] = value
             self.count += 1
+
+    def _numbers(self) -> tuple[int, int]:
+        """The numbers of the batch's first datapoint and of this one, for error messages."""
+        return int(self.indices[0]), int(self.indices[self.count])
 
     def finished(self) -> Any:
         batch = [

@@ -42,7 +42,7 @@ from towerpack.dataflow.parallel.work import ByIndex, Work
 from towerpack.dataflow.parallel.worker import BOARD, BOARD_BYTES
 from towerpack.dataflow.statistics import WorkerStatistics
 
-DEPTH = 3  # tasks sent ahead to each worker: one under way, the next at hand, one to spare
+DEPTH = 2  # tasks sent to a worker: one under way, one at hand; more would cool the caches
 MAX_DEATHS = 3  # in
 DEATH_SECONDS = 60.0
 STOPPED_SECONDS = 5.0  # a stopped worker (SIGSTOP) does not come back by itself
