@@ -1,8 +1,9 @@
 """Outboxes and inboxes over a simulated network: every fault, thousands of orders, no waiting.
 
 A connection keeps the order of its messages, as TCP does; when it is cut, what is under way is
-lost. The connecting end learns of it by an event, at some later time; the binding end when it next
-sends, and sees a new address when the peer is back. Single messages are lost as by a flipped bit.
+lost, while what the connecting end had only queued goes to whoever it reaches next. The connecting
+end learns of it by an event, at some later time; the binding end when it next sends, and sees a new
+address when the peer is back. Single messages are lost as by a flipped bit.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ class Wire:
         self.up, self.route = True, b"%d" % number
         self.events.append("connected")
 
-    def cut(self) -> None:
+    def cut(self, survivors: int = 0) -> None:
+        """What is under way is lost, but for the last that the connecting end still has queued."""
         self.up = False
         self.to_client.clear()
-        self.to_server.clear()
+        while len(self.to_server) > survivors:
+            self.to_server.popleft()
         self.events.append("disconnected")
 
 
@@ -105,7 +108,7 @@ class World:
                 (wire.to_server, wire.server, Peer(0, wire.route)),
             ]
         )
-        if queue:
+        if queue and wire.up:
             frame, payload = queue.popleft()
             engine.receive(peer, unpack(frame), payload, self.now)
             self.flush(engine)
@@ -134,7 +137,7 @@ class World:
 
     def cut_and_restore(self, wire: Wire) -> None:
         if wire.up:
-            wire.cut()
+            wire.cut(survivors=self.rng.randrange(5))
         elif self.rng.random() < 0.3:
             self.reconnect(wire)
 
@@ -157,7 +160,7 @@ class World:
         for wire in [w for w in self.wires if old in (w.client, w.server)]:
             outbox = wire.client if wire.server is old else wire.server
             if wire.up:
-                wire.cut()
+                wire.cut(survivors=self.rng.randrange(5))
             if self.binding == "receiver":
                 wire.server = new  # the sender's socket, and what it has yet to learn, stay
             else:

@@ -180,7 +180,7 @@ def test_F17_unauthenticated_senders_are_refused_and_counted():
         stranger(receiver.address, client.with_peers(other.public)),  # for another server
     ]
     for dealer in strangers:
-        dealer.send(pack(Status(1, "evil", 1, 0, 1)))
+        dealer.send(pack(Status(1, "evil")))
         dealer.send_multipart(
             [pack(Data("evil", 1, 0, 0, len(record), codec.checksum_of(record))), record]
         )
@@ -225,7 +225,7 @@ PEER = Peer(0, b"peer")
 
 def opened_inbox():
     inbox = Inbox(HWM, FAST, LinkCounts())
-    inbox.receive(PEER, Status(1, "s", 1), None, 0.0)
+    inbox.receive(PEER, Status(1, "s", inbox.receiver, 1), None, 0.0)
     return inbox
 
 

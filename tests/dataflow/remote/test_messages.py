@@ -22,7 +22,9 @@ from towerpack.dataflow.remote.messages import (
 number = st.integers(0, 2**62)
 name = st.text(max_size=64)
 messages = st.one_of(
-    st.builds(Status, number, name, number | st.none(), number, number, number, st.booleans()),
+    st.builds(
+        Status, number, name, name, number | st.none(), number, number, number, st.booleans()
+    ),
     st.builds(Data, name, number, number, number, number, number),
     st.builds(Leave, name, st.text(max_size=MAX_REASON)),
     st.builds(

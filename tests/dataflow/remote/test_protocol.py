@@ -5,6 +5,11 @@ import itertools
 import pytest
 
 from tests.dataflow.remote.simulation import CAPACITY, OPTIONS, World
+from towerpack.core import codec
+from towerpack.dataflow.remote.inbox import Inbox
+from towerpack.dataflow.remote.link_options import LinkCounts, Peer
+from towerpack.dataflow.remote.messages import Bye, Data, Status, Take
+from towerpack.dataflow.remote.outbox import Outbox
 
 TOTAL = 40
 FEW, MANY = 8, 1000  # worlds
@@ -126,6 +131,109 @@ def test_work_is_split_among_receivers():
     run(world, {}, steps=4000)
     assert_exactly_once(world, ordered=False)
     assert all(inbox.counts.datapoints > 5 for inbox in world.inboxes)
+
+
+def test_new_receiver_at_the_address_gets_the_rest_at_once():
+    world = World(0, 1, 1, "receiver")
+    for _ in range(CAPACITY):
+        world.produce(world.outboxes[0], TOTAL)
+    for _ in range(200):
+        world.deliver(world.wires[0])
+    assert len(world.inboxes[0]._ready) == CAPACITY
+    world.kill_receiver(0, restore=False)
+    world.settle(OPTIONS.peer_timeout / 10)
+    (delivered,) = world.delivered.values()
+    assert delivered == list(range(CAPACITY))
+
+
+def test_F16_receiver_that_was_given_up_drops_what_it_had():
+    world = World(0, 1, 2, "sender")
+    (outbox,) = world.outboxes
+    for produced in (0, CAPACITY):
+        for _ in range(produced):
+            world.produce(outbox, TOTAL)
+        for _ in range(200):
+            for wire in world.wires:
+                world.deliver(wire)
+    assert all(inbox.has_datapoint for inbox in world.inboxes)
+    first = next(wire for wire in world.wires if wire.client is world.inboxes[0])
+    first.cut()
+    world.pass_time(1.0)
+    world.pass_time(2 * OPTIONS.peer_timeout)
+    for _ in range(100):
+        world.consume(1)  # what it had, and what the other had
+        for wire in world.wires:
+            world.deliver(wire)
+    world.reconnect(first)
+    for _ in range(300):
+        world.deliver(first)
+    world.consume(0)
+    world.settle(5.0)
+    (delivered,) = world.delivered.values()
+    assert sorted(delivered) == list(range(CAPACITY))
+
+
+def test_F16_receiver_that_was_given_up_may_still_acknowledge():
+    outbox = filled_outbox(6)
+    first, second = Peer(0, b"first"), Peer(0, b"second")
+    assert data_after(outbox, first, Take(1, "a", outbox.stream, credit=3)) == [0, 1, 2]
+    assert data_after(outbox, second, Take(1, "b", outbox.stream, credit=3)) == [3, 4, 5]
+    outbox.lost(first, 0.0)
+    outbox.tick(2 * OPTIONS.peer_timeout)
+    # What the first had waits for room at the second; of that it has consumed two meanwhile.
+    again = Take(2, "a", outbox.stream, lane=1, consumed=2, received=3, credit=3)
+    assert data_after(outbox, first, again) == [2]
+    assert outbox.counts.duplicates == 0
+    assert outbox.counts.datapoints == 2
+
+
+def test_overtaken_messages_are_ignored():
+    outbox = Outbox(CAPACITY, OPTIONS, LinkCounts())
+    old, new = Peer(0, b"old"), Peer(0, b"new")
+    outbox.receive(old, Take(1, "r", outbox.stream, credit=2), None, 0.0)
+    outbox.receive(new, Take(3, "r", outbox.stream, 1, credit=2), None, 0.0)
+    outbox.receive(old, Take(2, "r", outbox.stream, 1, credit=2), None, 0.0)
+    assert outbox._lanes["r"].peer == new
+    outbox.receive(new, Bye("r", outbox.stream, 1, 0), None, 0.0)
+    outbox.receive(old, Take(4, "r", outbox.stream, 1, credit=2), None, 0.0)
+    assert not outbox._lanes
+
+    inbox = Inbox(CAPACITY, OPTIONS, LinkCounts())
+    inbox.receive(old, Status(1, "s"), None, 0.0)
+    inbox.receive(new, Status(3, "s"), None, 0.0)
+    inbox.receive(old, Status(2, "s"), None, 0.0)
+    assert inbox._streams["s"].peer == new
+
+
+def filled_outbox(count):
+    outbox, record = Outbox(count, OPTIONS, LinkCounts()), codec.encode([1])
+    for _ in range(count):
+        outbox.add(record, codec.checksum_of(record))
+    return outbox
+
+
+def data_after(outbox, peer, take):
+    """The indices of what is sent after this message."""
+    outbox.receive(peer, take, None, 0.0)
+    return [message.index for _, message, _ in outbox.outgoing(0.0) if isinstance(message, Data)]
+
+
+def test_no_more_is_sent_than_there_is_credit():
+    outbox, peer = filled_outbox(20), Peer(0, b"x")
+    stream = outbox.stream
+    assert data_after(outbox, peer, Take(1, "r", stream, credit=3)) == [0, 1, 2]
+    assert data_after(outbox, peer, Take(2, "r", stream, 1, 0, 3, credit=3)) == []
+    assert data_after(outbox, peer, Take(3, "r", stream, 1, 2, 3, credit=3)) == [3, 4]
+    assert data_after(outbox, peer, Take(4, "r", stream, 1, 5, 5, credit=1)) == [5]
+    assert data_after(outbox, peer, Take(5, "r", stream, 1, 5, 6, credit=0)) == []
+
+
+def test_a_status_for_another_is_none_for_us():
+    inbox, peer = Inbox(CAPACITY, OPTIONS, LinkCounts()), Peer(0, b"x")
+    inbox.receive(peer, Status(1, "s", "predecessor at this address", 1, 5, 7), None, 0.0)
+    assert inbox._streams["s"].lane is None
+    inbox.receive(peer, Status(2, "s", inbox.receiver, 2), None, 0.0)
+    assert inbox._streams["s"].lane == 2
 
 
 def test_numbers_of_streams_differ():

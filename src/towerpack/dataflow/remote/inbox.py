@@ -243,11 +243,11 @@ class Inbox:
             return  # overtaken by a later one on another connection
         stream.serial = status.serial
         self._settle_peer(stream, peer, now)
-        if status.lane is None:
+        if status.lane is None or status.receiver != self.receiver:
             stream.tell = True
         elif stream.lane is None or status.lane > stream.lane:
             self._begin_lane(stream, status)
-        if status.lane == stream.lane and status.sent > stream.received:
+        elif status.lane == stream.lane and status.sent > stream.received:
             # Messages of one connection keep their order: what was sent before this is lost.
             self._ask_again(stream, now)
         if status.done:

@@ -38,14 +38,16 @@ class Status(
     """Sender to receiver: what I have sent to you so far; the receiver sees what it misses.
 
     `serial` counts the sender's statuses, so that an old one, overtaken, is known. `lane` is the
-    number of the receiver's lane, None where the sender does not know whom it speaks to. The
-    datapoints below `base` were acknowledged, those below `sent` are under way. `missed` datapoints
-    can never come again: a saved state was older than the last acknowledgement. `done`: the stream
-    has ended, and all of it was acknowledged.
+    number of the lane of `receiver`; both are empty where the sender does not know whom it speaks
+    to. Whoever hears it may be another, who has taken the address. The datapoints below `base` were
+    acknowledged, those below `sent` are under way. `missed` datapoints can never come again: a
+    saved state was older than the last acknowledgement. `done`: the stream has ended, and all of it
+    was acknowledged.
     """
 
     serial: Number
     stream: Name
+    receiver: Name = ""
     lane: Number | None = None
     base: Number = 0
     sent: Number = 0

@@ -345,6 +345,7 @@ class Outbox:
         status = Status(
             self._serial,
             self.stream,
+            lane.receiver if lane else "",
             lane.number if lane else None,
             lane.base if lane else 0,
             lane.sent if lane else 0,
