@@ -5,6 +5,7 @@ import random
 import grain
 import lmdb
 import numpy as np
+
 from loaders import work
 
 WORKLOADS = ["W1", "W1db", "W2", "W2m", "W3", "W3f", "W4"]
@@ -15,7 +16,7 @@ class Database:
         self.path, self.database = path, None
 
     def __len__(self):
-        return work.IMAGES
+        return work.SAMPLES
 
     def __getstate__(self):
         return {"path": self.path, "database": None}

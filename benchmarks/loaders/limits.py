@@ -14,6 +14,7 @@ import time
 
 import lmdb
 import numpy as np
+
 from loaders import work
 
 WORKLOADS = ["W1", "W1db", "W2", "W2m", "W3", "W3f", "W4"]
@@ -32,7 +33,7 @@ def samples(workload, directory):
     if workload == "W1db":
         database = lmdb.open(directory + "/lmdb", readonly=True, lock=False)
         while True:
-            for index in np.random.permutation(work.IMAGES):
+            for index in np.random.permutation(work.SAMPLES):
                 with database.begin() as transaction:
                     yield work.load_bytes(transaction.get(b"%08d" % index))
     images, _ = work.tiny_images()

@@ -53,7 +53,7 @@ def main():
         try:
             answer = measure(module, workload, directory, seconds)
         except Exception as error:  # noqa: BLE001 (told to the driver, which goes on)
-            answer = {"error": "%s: %s" % (type(error).__name__, error)}
+            answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -2,7 +2,6 @@
 
 import lmdb
 import numpy as np
-from loaders import work
 from tensorpack.dataflow import (
     BatchData,
     DataFlow,
@@ -10,6 +9,8 @@ from tensorpack.dataflow import (
     MapData,
     MultiProcessRunnerZMQ,
 )
+
+from loaders import work
 
 WORKLOADS = ["W1", "W1db", "W2", "W2m", "W3", "W3f", "W4"]
 
@@ -19,13 +20,13 @@ class Database(DataFlow):
         self.path, self.database = path, None
 
     def __len__(self):
-        return work.IMAGES
+        return work.SAMPLES
 
     def reset_state(self):
         self.database = lmdb.open(self.path, readonly=True, lock=False)
 
     def __iter__(self):
-        for index in np.random.permutation(work.IMAGES):
+        for index in np.random.permutation(work.SAMPLES):
             with self.database.begin() as transaction:
                 yield [transaction.get(b"%08d" % index)]
 

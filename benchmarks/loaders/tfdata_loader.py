@@ -6,6 +6,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 import tensorflow as tf
+
 from loaders import work
 
 WORKLOADS = ["W1", "W2", "W3", "W4"]
@@ -38,7 +39,7 @@ def open_flow(workload, directory):
     options.threading.private_threadpool_size = 2
     size = work.BATCH[workload]
     if workload == "W1":
-        flow = tf.data.Dataset.from_tensor_slices(work.files_of(directory)).shuffle(work.IMAGES)
+        flow = tf.data.Dataset.from_tensor_slices(work.files_of(directory)).shuffle(work.SAMPLES)
         flow = flow.map(decode_crop_flip, num_parallel_calls=2)
     elif workload == "W2":
         flow = tf.data.Dataset.from_tensors(work.INSTANT).repeat(work.INSTANT_SAMPLES)

@@ -3,8 +3,9 @@
 import lmdb
 import numpy as np
 import torch
-from loaders import work
 from torch.utils.data import DataLoader, Dataset
+
+from loaders import work
 
 torch.set_num_threads(1)
 WORKLOADS = ["W1", "W1db", "W2", "W2m", "W3", "W3f", "W4"]
@@ -26,7 +27,7 @@ class Database(Dataset):
         self.path, self.database = path, None
 
     def __len__(self):
-        return work.IMAGES
+        return work.SAMPLES
 
     def __getitem__(self, index):
         if self.database is None:

@@ -1,7 +1,8 @@
 """towerpack. Two workers; W3, which is plain indexing, needs none; W4 augments whole batches."""
 
-from loaders import work
+import itertools
 
+from loaders import work
 from towerpack.dataflow import (
     BatchData,
     DataFlow,
@@ -12,6 +13,7 @@ from towerpack.dataflow import (
     MapDataComponent,
     MultiProcessRunner,
     imgaug,
+    kept_workers,
 )
 
 WORKLOADS = ["W1", "W1db", "W2", "W2m", "W3", "W3f", "W4"]
@@ -26,6 +28,18 @@ class Instant(DataFlow):
 
     def get(self, index, pass_):
         return [work.INSTANT]
+
+
+class Epochs:
+    """One pass after another, by the same workers: what a trainer's QueueInput does."""
+
+    def __init__(self, flow):
+        self.flow = flow
+
+    def __iter__(self):
+        with kept_workers(self.flow):
+            for epoch in itertools.count():
+                yield from self.flow.iterate(epoch)
 
 
 def drawing(rng, count):
@@ -44,7 +58,7 @@ def open_flow(workload, directory):
     elif workload == "W2":
         flow = Instant()
     elif workload == "W2m":
-        return BatchData(MultiProcessRunner(Instant(), 200, 2), size)
+        return Epochs(BatchData(MultiProcessRunner(Instant(), 200, 2), size))
     elif workload == "W3":
         return BatchData(DataFromArrays(*work.small_arrays(), shuffle=True), size)
     elif workload == "W3f":
@@ -53,5 +67,5 @@ def open_flow(workload, directory):
     elif workload == "W4":
         batches = BatchData(DataFromArrays(*work.tiny_images(), shuffle=True), size)
         augment = imgaug.BatchPadCropFlip(4, mean=work.MEAN, std=work.STD)
-        return MultiProcessRunner(MapDataComponent(batches, augment, 0), AHEAD, 2)
-    return MultiProcessRunner(BatchData(flow, size), AHEAD, 2)
+        return Epochs(MultiProcessRunner(MapDataComponent(batches, augment, 0), AHEAD, 2))
+    return Epochs(MultiProcessRunner(BatchData(flow, size), AHEAD, 2))

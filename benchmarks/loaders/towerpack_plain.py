@@ -1,8 +1,7 @@
 """towerpack without its best: W3f without workers, W4 image by image."""
 
 from loaders import work
-from loaders.towerpack_flows import AHEAD, drawing
-
+from loaders.towerpack_flows import AHEAD, Epochs, drawing
 from towerpack.dataflow import BatchData, DataFromArrays, MapData, MultiProcessRunner
 
 WORKLOADS = ["W3f", "W4"]
@@ -17,4 +16,4 @@ def open_flow(workload, directory):
     flow = MapData(
         source, lambda dp, rng: [work.pad_crop_flip_normalize(dp[0], drawing(rng, 3)), dp[1]]
     )
-    return MultiProcessRunner(BatchData(flow, size), AHEAD, 2)
+    return Epochs(MultiProcessRunner(BatchData(flow, size), AHEAD, 2))

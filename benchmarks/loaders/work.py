@@ -12,20 +12,22 @@ import numpy as np
 cv2.setNumThreads(0)
 
 IMAGES = 512
+SAMPLES = 8 * IMAGES  # of an epoch: each image several times, so that an epoch is not too short
 HEIGHT, WIDTH = 400, 500
 CROP = 224
 SMALL = 200_000
-TINY_IMAGES = 20_000
+TINY_IMAGES = 50_000
 BATCH = {"W1": 64, "W1db": 64, "W2": 64, "W2m": 64, "W3": 256, "W3f": 256, "W4": 128}
 INSTANT = np.random.RandomState(0).randint(0, 255, (CROP, CROP, 3)).astype(np.uint8)
-INSTANT_SAMPLES = 20_000
+INSTANT_SAMPLES = 200_000
 MEAN = np.array([125.3, 123.0, 113.9], np.float32)
 STD = np.array([63.0, 62.1, 66.7], np.float32)
 
 
 def files_of(directory):
     folder = os.path.join(directory, "jpeg")
-    return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+    names = sorted(os.listdir(folder)) * (SAMPLES // IMAGES)
+    return [os.path.join(folder, name) for name in names]
 
 
 def decode(data):
@@ -97,7 +99,8 @@ def make_data(directory):
                 coarse = rng.rand(cells, cells, 3).astype(np.float32)
                 image += cv2.resize(coarse, (WIDTH, HEIGHT)) * 255 / 3
             _, data = cv2.imencode(".jpg", image.astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, 90])
-            with open(os.path.join(folder, "%05d.jpg" % number), "wb") as file:
+            with open(os.path.join(folder, f"{number:05d}.jpg"), "wb") as file:
                 file.write(data.tobytes())
-            transaction.put(b"%08d" % number, data.tobytes())
+            for key in range(number, SAMPLES, IMAGES):
+                transaction.put(b"%08d" % key, data.tobytes())
     database.close()
