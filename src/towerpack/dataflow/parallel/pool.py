@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import selectors
+import select
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -42,7 +42,7 @@ from towerpack.dataflow.parallel.work import ByIndex, Work
 from towerpack.dataflow.parallel.worker import BOARD, BOARD_BYTES
 from towerpack.dataflow.statistics import WorkerStatistics
 
-DEPTH = 2  # tasks sent to a worker: one under way, one at hand; more would cool the caches
+DEPTH = 3  # tasks sent to a worker: one under way, one at hand, one should we come late
 MAX_DEATHS = 3  # in
 DEATH_SECONDS = 60.0
 STOPPED_SECONDS = 5.0  # a stopped worker (SIGSTOP) does not come back by itself
@@ -97,7 +97,8 @@ class ProcessExecutor:
         self._pins = Pins()
         self._reader = RowReader()
         self._packed = None if start_method == "fork" else payload.pack(work, name)
-        self._selector = selectors.DefaultSelector()
+        self._poll = select.poll()
+        self._polled: dict[int, Member] = {}  # by descriptor: a channel, or a sentinel
         self._slots = SharedSlots.create()
         self._board = self._slots.root(BOARD, BOARD_BYTES).view(np.int64)
         try:
@@ -208,7 +209,6 @@ class ProcessExecutor:
             member.child.kill()
         for member in self._members:
             member.end(0.0)
-        self._selector.close()
         self._slots.close()
         if self._packed is not None:
             os.close(self._packed)
@@ -216,10 +216,11 @@ class ProcessExecutor:
 
     def _start(self, number: int) -> Member:
         member = Member(number, self._work, self._packed, self._slots.descriptor, self._method)
-        self._selector.register(member.channel, selectors.EVENT_READ, member)
-        if member.child.sentinel != NO_DESCRIPTOR:
-            # The channel alone would not tell: a program that user code started may hold it open.
-            self._selector.register(member.child.sentinel, selectors.EVENT_READ, member)
+        # The channel alone would not tell: a program that user code started may hold it open.
+        for descriptor in (member.channel.fileno(), member.child.sentinel):
+            if descriptor != NO_DESCRIPTOR:
+                self._poll.register(descriptor, select.POLLIN)
+                self._polled[descriptor] = member
         return member
 
     # Sending
@@ -261,14 +262,15 @@ class ProcessExecutor:
     # Receiving
 
     def _receive(self, seconds: float) -> None:
-        for key, _ in self._selector.select(seconds):
-            member: Member = key.data
+        # Looked up before any is replaced: a successor may get the same descriptors.
+        events = [(fd, self._polled[fd]) for fd, _ in self._poll.poll(seconds * 1000)]
+        for descriptor, member in events:
             if self._members[member.number] is not member:
                 continue  # replaced since, by another event of the same moment
             replies, is_open = member.receive()
             for message in replies:
                 self._finish(member, message)
-            if not is_open or key.fd == member.child.sentinel:
+            if not is_open or descriptor == member.child.sentinel:
                 self._replace(member, None)
 
     def _finish(self, member: Member, message: ReplyMessage) -> None:
@@ -315,9 +317,10 @@ class ProcessExecutor:
     def _replace(self, member: Member, fault: str | None) -> None:
         """Puts a new worker in the place of one that died or, with a `fault`, is to die."""
         who, what = self._who(member), self._suspect(member)
-        self._selector.unregister(member.channel)
-        if member.child.sentinel != NO_DESCRIPTOR:
-            self._selector.unregister(member.child.sentinel)
+        for descriptor in (member.channel.fileno(), member.child.sentinel):
+            if descriptor != NO_DESCRIPTOR:
+                self._poll.unregister(descriptor)
+                del self._polled[descriptor]
         member.end(0.0 if fault else EXIT_SECONDS)
         how = f"died ({describe_exit(member.child.status)})"
         if fault:

@@ -16,6 +16,7 @@ CHUNK_BYTES = 1 << 20
 CHUNK_SECONDS = 0.02
 MAX_CHUNK = 1024
 AHEAD_BYTES = 1 << 28  # 256 MB: what may lie ready, unless two chunks for each worker are more
+LATEST = 0.3  # the weight of the latest task in what tasks are thought to cost
 GROWTH = 2  # a chunk is at most twice as long as the last: the first estimates are rough
 
 
@@ -104,7 +105,8 @@ class Window:
         self._rows = 0  # asked for and not yet delivered
         self._stacked = stacked  # the size of the batches that tasks are to give
         self._chunk = stacked or 1  # datapoints of the next task
-        self._row_bytes = self._row_seconds = 0.0  # of the latest
+        self._row_bytes = self._row_seconds = 0.0  # lately
+        self._ahead = (max(1, executor.workers) + 1) * self._chunk  # how many may be asked for
         self._exhausted = False
         self.looks = self.fill = 0.0  # for the mean fill
 
@@ -136,7 +138,7 @@ class Window:
 
     def _refill(self) -> None:
         while not self._exhausted:
-            if self._tasks and self._rows + self._chunk > self._ahead():
+            if self._tasks and self._rows + self._chunk > self._ahead:
                 return
             if not self._executor.has_room(self._source.lane()):
                 return
@@ -146,23 +148,20 @@ class Window:
                 return
             self.add(task)
 
-    def _ahead(self) -> int:
-        """How many datapoints may be asked for before they are wanted."""
-        workers = max(1, self._executor.workers)
-        least = (workers + 1) * self._chunk
-        if not self._row_bytes:
-            return least
-        return max(least, min(self._prefetch, int(AHEAD_BYTES / self._row_bytes)))
-
     def _learn(self, task: Task) -> None:
+        """From what a task cost, how long the next ones are to be, and how many of them."""
         size, nanoseconds = self._executor.cost(task)
         count = max(1, task.request.count)
-        self._row_bytes = max(1.0, size / count)
-        self._row_seconds = nanoseconds / 1e9 / count
-        if self._stacked:
-            return
-        chunk = min(CHUNK_BYTES / self._row_bytes, CHUNK_SECONDS / max(1e-9, self._row_seconds))
-        self._chunk = max(1, min(int(chunk), GROWTH * self._chunk, self._max_chunk))
+        weight = LATEST if self._row_bytes else 1.0
+        self._row_bytes += weight * (max(1.0, size / count) - self._row_bytes)
+        self._row_seconds += weight * (max(1.0, nanoseconds / count) / 1e9 - self._row_seconds)
+        if not self._stacked:
+            chunk = int(min(CHUNK_BYTES / self._row_bytes, CHUNK_SECONDS / self._row_seconds))
+            self._chunk = max(1, min(chunk, GROWTH * self._chunk, self._max_chunk))
+        workers, fit = max(1, self._executor.workers), int(AHEAD_BYTES / self._row_bytes)
+        # One for each and one that is ready; where there is room, a second for each at hand.
+        least = (workers + 1) * self._chunk
+        self._ahead = max(least, min(self._prefetch, fit), min(2 * workers * self._chunk, fit))
 
     def _look(self) -> None:
         self.looks += 1
