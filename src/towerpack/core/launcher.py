@@ -28,6 +28,7 @@ from typing import Any
 
 from towerpack.core import worker_process
 from towerpack.core.forkserver import STATUS, ForkServer, start_python
+from towerpack.core.processes import describe_exit
 from towerpack.core.worker_process import NO_DESCRIPTOR
 
 START_METHODS = ("forkserver", "spawn", "fork")
@@ -58,6 +59,12 @@ class Child:
         self.owner = os.getpid()
         self.status: int | None = None
         self.ended = False
+        self.server: int | None = None  # the pid of the fork server that took it along
+
+    def describe_end(self) -> str:
+        if self.server is not None:
+            return "with the fork server it came from, which was killed"
+        return describe_exit(self.status)
 
     @property
     def sentinel(self) -> int:
@@ -111,10 +118,11 @@ class Child:
 
 
 class _ServerChild(Child):
-    def __init__(self, pid: int, pidfd: int, pipe: int):
+    def __init__(self, server: ForkServer, entry: str, descriptors: Sequence[int]):
+        pid, pidfd, self._pipe = server.fork(entry, descriptors)
         super().__init__(pid, pidfd)
-        self._pipe = pipe
-        os.set_blocking(pipe, False)
+        self._server_pid = server.process.pid
+        os.set_blocking(self._pipe, False)
 
     def _collect(self) -> bool:
         try:
@@ -125,7 +133,10 @@ class _ServerChild(Child):
             (self.status,) = STATUS.unpack(data)
             return True
         # The server died; the kernel kills its children then, but it may take a moment.
-        return self._pidfd == NO_DESCRIPTOR or _is_over(self._pidfd)
+        if self._pidfd != NO_DESCRIPTOR and not _is_over(self._pidfd):
+            return False
+        self.server = self._server_pid
+        return True
 
     def close(self) -> None:
         super().close()
@@ -174,10 +185,10 @@ def launch(
         return _spawn(packed, entry, descriptors)
     current = server()
     try:
-        return _ServerChild(*current.fork(entry, [packed, *descriptors]))
+        return _ServerChild(current, entry, [packed, *descriptors])
     except ConnectionError:  # the server was killed: another one is as good
         _forget(current)
-        return _ServerChild(*server().fork(entry, [packed, *descriptors]))
+        return _ServerChild(server(), entry, [packed, *descriptors])
 
 
 def _spawn(packed: int, entry: str, descriptors: Sequence[int]) -> Child:

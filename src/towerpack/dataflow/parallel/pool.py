@@ -15,14 +15,14 @@ import math
 import os
 import select
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from towerpack.core import logger, payload
-from towerpack.core.processes import describe_exit, is_stopped
+from towerpack.core.processes import is_stopped
 from towerpack.core.worker_process import NO_DESCRIPTOR
 from towerpack.dataflow.parallel.member import EXIT_SECONDS, Member
 from towerpack.dataflow.parallel.messages import (
@@ -88,7 +88,7 @@ class ProcessExecutor:
         self._tick = min(TICK_SECONDS, self._patience / 4)
         self._owner = os.getpid()
         self._members: list[Member] = []
-        self._deaths: deque[float] = deque()
+        self._deaths: dict[int, float] = {}  # when, by the process that died first
         self._tasks_sent = self._tasks_done = 0
         self._next_slot = BOARD + 1
         self._free_slots: dict[int, list[int]] = defaultdict(list)  # by worker: its pages know them
@@ -322,7 +322,7 @@ class ProcessExecutor:
                 self._poll.unregister(descriptor)
                 del self._polled[descriptor]
         member.end(0.0 if fault else EXIT_SECONDS)
-        how = f"died ({describe_exit(member.child.status)})"
+        how = f"died ({member.child.describe_end()})"
         if fault:
             how = f"was killed, since {fault},"
         told = f"{who} {how} while it worked on {what}"
@@ -343,12 +343,12 @@ class ProcessExecutor:
 
     def _count_death(self, told: str, member: Member) -> None:
         now = time.monotonic()
-        self._deaths.append(now)
-        while now - self._deaths[0] > DEATH_SECONDS:
-            self._deaths.popleft()
-        if len(self._deaths) >= MAX_DEATHS:
+        # A fork server takes all its workers along: that is one misfortune.
+        self._deaths[member.child.server or member.child.pid] = now
+        recent = sum(now - then <= DEATH_SECONDS for then in self._deaths.values())
+        if recent >= MAX_DEATHS:
             raise WorkerDied(
-                f"{told}. That was death {len(self._deaths)} in {DEATH_SECONDS:.0f} s: there will "
+                f"{told}. That was death {recent} in {DEATH_SECONDS:.0f} s: there will "
                 "be no other. To see why, run the same in this process with num_proc=0",
                 member.number,
                 member.child.status,
