@@ -40,7 +40,7 @@ def test_scalars_reach_every_monitor_and_the_history():
 def test_pictures_of_any_layout_arrive_as_nhwc_uint8(shape):
     recorder = Recorder()
     Monitors([recorder]).put_image("picture", np.full(shape, 300.0))
-    name, received, dtype = recorder.events[0]
+    _, received, dtype = recorder.events[0]
     assert len(received) == 4
     assert dtype == np.uint8
 

@@ -12,7 +12,7 @@ from towerpack.dataflow.statistics import WorkerStatistics
 
 # A message costs some 50 microseconds of everybody's time. A chunk is large enough to make that
 # vanish, and small enough that it is quickly made again should its worker die.
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 22
 CHUNK_SECONDS = 0.02
 MAX_CHUNK = 1024
 AHEAD_BYTES = 1 << 28  # 256 MB: what may lie ready, unless two chunks for each worker are more
