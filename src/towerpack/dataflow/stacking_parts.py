@@ -67,30 +67,31 @@ class _Batch:
             allocate((len(indices), *x.shape), x.dtype) if isinstance(x, np.ndarray) else []
             for x in first
         ]
-        # What a row must be, at hand: this is asked for every array, beside a copy of few
-        # microseconds.
         self.kind, self.length = type(first), len(first)
-        self.wanted = [
-            (place, column, (x.shape, x.dtype) if isinstance(x, np.ndarray) else None)
-            for place, (column, x) in enumerate(zip(self.columns, first, strict=True))
-        ]
 
     def add(self, rows: list[Any]) -> None:
-        for row in rows:
+        """Copies rows in: all arrays of a component by one call, for after each copy the
+        interpreter would come back to cold caches."""
+        for number, row in enumerate(rows, self.count):
             if type(row) is not self.kind or len(row) != self.length:
-                check_structure(self.first, row, self._numbers())
-            for value, (place, column, wanted) in zip(row, self.wanted, strict=True):
-                if wanted is None:
-                    column.append(value)
-                    continue
-                if type(value) is not np.ndarray or (value.shape, value.dtype) != wanted:
-                    check_alike(self.first[place], value, f"[{place}]", self._numbers())
-                column[self.count] = value
-            self.count += 1
+                check_structure(self.first, row, self._numbers(number))
+        for place, column in enumerate(self.columns):
+            values = [row[place] for row in rows]
+            if isinstance(column, list):
+                column += values
+                continue
+            first = self.first[place]
+            for number, value in enumerate(values, self.count):
+                same = type(value) is np.ndarray and value.shape == first.shape
+                if not same or value.dtype != first.dtype:
+                    check_alike(first, value, f"[{place}]", self._numbers(number))
+            part = column[self.count : self.count + len(rows)]
+            np.concatenate(values, out=part.reshape(len(rows) * len(first), *first.shape[1:]))
+        self.count += len(rows)
 
-    def _numbers(self) -> tuple[int, int]:
+    def _numbers(self, row: int) -> tuple[int, int]:
         """The numbers of the batch's first datapoint and of this one, for error messages."""
-        return int(self.indices[0]), int(self.indices[self.count])
+        return int(self.indices[0]), int(self.indices[row])
 
     def finished(self) -> Any:
         batch = [

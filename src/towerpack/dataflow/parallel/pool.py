@@ -15,7 +15,6 @@ import math
 import os
 import select
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -91,8 +90,7 @@ class ProcessExecutor:
         self._deaths: dict[int, float] = {}  # when, by the process that died first
         self._tasks_sent = self._tasks_done = 0
         self._next_slot = BOARD + 1
-        self._free_slots: dict[int, list[int]] = defaultdict(list)  # by worker: its pages know them
-        self._user_of: dict[int, int] = {}  # the worker that a slot belongs to
+        self._free_slots: list[int] = []  # the latest last: it is the likeliest to be in a cache
         self._slots_of: dict[int, tuple[int, int | None]] = {}  # output and input of a task
         self._pins = Pins()
         self._reader = RowReader()
@@ -228,16 +226,16 @@ class ProcessExecutor:
     def _send(self, member: Member, number: int, task: Task) -> None:
         request, place = task.request, Place(0, 0, 0)
         inputs = request.inputs if task.state is None else [task.state]
-        output, source = self._slot_for(member), None
+        output, source = self._free_slot(), None
         if inputs is not None:
-            source = self._slot_for(member)
+            source = self._free_slot()
             place, packed, error = pack_longest(inputs, SlotWriter(self._slots, source))
             if error is not None:
                 # What comes before goes to the worker; the error follows in its place.
                 request.count, request.inputs, task.tail = packed, inputs[:packed], error
                 if not packed:
                     task.done, task.chunk = True, Chunk([], error=error)
-                    self._free_slots[member.number] += [output, source]
+                    self._free_slots += [output, source]
                     return
         self._slots_of[number] = output, source
         flags = (
@@ -248,15 +246,13 @@ class ProcessExecutor:
         asked = request.epoch, request.start, request.count
         member.send(TaskMessage(number, flags, *asked, output, source or 0, *place))
 
-    def _slot_for(self, member: Member) -> int:
-        for slot in self._pins.released():
-            self._free_slots[self._user_of[slot]].append(slot)
-        if self._free_slots[member.number]:
-            return self._free_slots[member.number].pop()
+    def _free_slot(self) -> int:
+        self._free_slots += self._pins.released()
+        if self._free_slots:
+            return self._free_slots.pop()
         slot, self._next_slot = self._next_slot, self._next_slot + 1
         if slot >= MAX_SLOTS:
             raise RuntimeError(f"{self.name}: more than {MAX_SLOTS} slots of shared memory in use")
-        self._user_of[slot] = member.number
         return slot
 
     # Receiving
@@ -279,7 +275,7 @@ class ProcessExecutor:
             raise RuntimeError(f"{self._who(member)} answered task {message.number}, not {number}")
         output, source = self._slots_of.pop(number)
         if source is not None:
-            self._free_slots[member.number].append(source)
+            self._free_slots.append(source)
         if message.report:
             start = message.place + message.layout + message.values
             root = self._slots.root(output, start + message.report)
@@ -330,7 +326,7 @@ class ProcessExecutor:
         logger.warning("%s; another takes its place and goes on there", told)
         for number, _ in member.tasks:
             slots = self._slots_of.pop(number)
-            self._free_slots[member.number] += [slot for slot in slots if slot is not None]
+            self._free_slots += [slot for slot in slots if slot is not None]
         if member.tasks:
             _, first = member.tasks[0]
             first.deaths += 1

@@ -10,7 +10,7 @@ from towerpack.dataflow.base import State
 from towerpack.dataflow.parallel.work import Request
 from towerpack.dataflow.statistics import WorkerStatistics
 
-# A message costs some 50 microseconds of everybody's time. A chunk is large enough to make that
+# A task costs some 50 microseconds of everybody's time. A chunk is large enough to make that
 # vanish, and small enough that it is quickly made again should its worker die.
 CHUNK_BYTES = 1 << 22
 CHUNK_SECONDS = 0.02
