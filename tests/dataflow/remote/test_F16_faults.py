@@ -160,6 +160,33 @@ def test_F16_link_stalls_longer_than_the_heartbeat(bound):
     assert transfer.values == list(range(TOTAL))
 
 
+def test_F16_link_cut_while_the_receiver_closes():
+    port = free_port()
+    flow = RemoteDataZMQ(f"tcp://127.0.0.1:{port}", hwm=HWM, options=FAST)
+    with Proxy(port) as proxy:
+        sender = threading.Thread(
+            target=send_dataflow_zmq,
+            args=(Numbers(30), proxy.address, HWM),
+            kwargs={"repeat": 1, "options": FAST},
+            daemon=True,
+        )
+        sender.start()
+        first = iter(flow)
+        values = [checked(next(first)) for _ in range(10)]
+        proxy.stall = True
+        closing = threading.Thread(target=first.close)
+        closing.start()
+        threading.Event().wait(0.3)  # its goodbye is under way, and will not arrive
+        proxy.cut()
+        proxy.stall = False
+        closing.join(PATIENCE)
+        with pytest.raises(DataFlowTerminated):
+            for datapoint in flow:
+                values.append(checked(datapoint))
+        sender.join(PATIENCE)
+    assert values == list(range(30))
+
+
 @BOTH
 def test_F16_link_flips_bits(bound):
     total = 5 * TOTAL
