@@ -314,6 +314,8 @@ class _Reader:
             raise DecodeError(f"an array of shape {shape} and dtype {name} without bytes")
         if order != "C" and order != "F":
             raise DecodeError(f"an array in order {order!r}")
+        if dtype.kind == "U":
+            _check_text(self.view[start : start + length], dtype)
         array = np.ndarray(shape, dtype, self.view, start if length else 0, order=order)
         return array if array.flags.aligned else array.copy(order)
 
@@ -337,7 +339,16 @@ def _scalar(name: str, raw: bytes) -> Any:
     dtype = _cached_dtype(name)
     if type(raw) is not bytes or len(raw) != dtype.itemsize:
         raise DecodeError(f"a scalar of dtype {name} with the content {raw!r:.80}")
+    if dtype.kind == "U":
+        _check_text(raw, dtype)
     return np.ndarray((), dtype, raw or b"\0")[()]
+
+
+def _check_text(raw: Any, dtype: np.dtype) -> None:
+    """Refuses what is no character: Python would raise, but only when the element is read."""
+    codes = np.dtype(np.uint32).newbyteorder(dtype.byteorder)
+    if len(raw) and np.frombuffer(raw, codes).max() > sys.maxunicode:
+        raise DecodeError(f"text with a character beyond {sys.maxunicode:#x}")
 
 
 def _big_integer(digits: str) -> int:
