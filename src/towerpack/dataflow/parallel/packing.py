@@ -174,6 +174,8 @@ def _pack_arrays(column: tuple[Any, ...], writer: SlotWriter) -> list[Any] | Non
             return None if first.flags.f_contiguous else _copied(column, token, writer)
         place = writer.place_of(first)
         return _copied(column, token, writer) if place is None else ["a", token, shape, place]
+    if writer.place_of(first) is not None:
+        return None  # made in the slot: each is described where it is
     for array in column:
         if array.shape != shape or array.dtype != dtype:
             return None

@@ -41,7 +41,7 @@ from towerpack.dataflow.parallel.work import ByIndex, Work
 from towerpack.dataflow.parallel.worker import BOARD, BOARD_BYTES
 from towerpack.dataflow.statistics import WorkerStatistics
 
-DEPTH = 3  # tasks sent to a worker: one under way, one at hand, one should we come late
+DEPTH = 2  # tasks sent to a worker: one under way, one at hand; more only cools the caches
 MAX_DEATHS = 3  # in
 DEATH_SECONDS = 60.0
 STOPPED_SECONDS = 5.0  # a stopped worker (SIGSTOP) does not come back by itself
@@ -207,6 +207,7 @@ class ProcessExecutor:
             member.child.kill()
         for member in self._members:
             member.end(0.0)
+        self._board = np.empty(0, np.int64)  # a view of a slot, which would keep it
         self._slots.close()
         if self._packed is not None:
             os.close(self._packed)

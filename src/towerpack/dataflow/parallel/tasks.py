@@ -16,6 +16,10 @@ CHUNK_BYTES = 1 << 22
 CHUNK_SECONDS = 0.02
 MAX_CHUNK = 1024
 AHEAD_BYTES = 1 << 28  # 256 MB: what may lie ready, unless two chunks for each worker are more
+# Where datapoints are made as fast as memory takes them, to be far ahead gains nothing, and costs
+# what a cache would have saved.
+QUICK_BYTES_PER_SECOND = 2e9
+QUICK_AHEAD_BYTES = 3 << 24
 LATEST = 0.3  # the weight of the latest task in what tasks are thought to cost
 GROWTH = 2  # a chunk is at most twice as long as the last: the first estimates are rough
 
@@ -158,7 +162,9 @@ class Window:
         if not self._stacked:
             chunk = int(min(CHUNK_BYTES / self._row_bytes, CHUNK_SECONDS / self._row_seconds))
             self._chunk = max(1, min(chunk, GROWTH * self._chunk, self._max_chunk))
-        workers, fit = max(1, self._executor.workers), int(AHEAD_BYTES / self._row_bytes)
+        quick = self._row_bytes > QUICK_BYTES_PER_SECOND * self._row_seconds
+        fit = int((QUICK_AHEAD_BYTES if quick else AHEAD_BYTES) / self._row_bytes)
+        workers = max(1, self._executor.workers)
         # One for each and one that is ready; where there is room, a second for each at hand.
         least = (workers + 1) * self._chunk
         self._ahead = max(least, min(self._prefetch, fit), min(2 * workers * self._chunk, fit))
