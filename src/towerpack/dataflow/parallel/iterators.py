@@ -19,6 +19,7 @@ from towerpack.dataflow.iterators import checked_index
 from towerpack.dataflow.parallel.sources import Copies, Indices
 from towerpack.dataflow.parallel.tasks import Chunk, Executor, TaskSource, Window
 from towerpack.dataflow.stacking import stack_rows
+from towerpack.dataflow.statistics import Counter
 
 
 class Run:
@@ -36,11 +37,16 @@ class Run:
     ):
         self.name, self.prefetch, self.start = name, prefetch, start
         self.keep = keep  # at the end of a pass: takes the workers for the next one, or does not
+        # Stages that workers do only a part of count here; others send their own statistics.
+        self.counters: list[tuple[Counter, int]] = []  # and its datapoints for each of ours
         self.executor: Executor | None = None
         self.window: Window | None = None
         self.dropped = self.skipped = 0
 
     def note(self, chunk: Chunk) -> None:
+        for counter, datapoints in self.counters:
+            counter.datapoints += datapoints * chunk.made
+            counter.nanoseconds += chunk.busy
         self.dropped += len(chunk.dropped)
         if chunk.skipped:
             if not self.skipped:

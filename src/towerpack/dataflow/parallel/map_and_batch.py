@@ -88,8 +88,10 @@ class MultiProcessMapAndBatchData(ProcessStage):
                 self._run(prefetch, start), count, lambda at: Indices(pass_.epoch, at, count)
             )
         start = self._processes(lambda: MapBatchWork(self._map, pass_.branch, on_error, size))
+        run = self._run(prefetch, start)
+        run.counters = [(self._map.statistics, size), (self._batch.statistics, 1)]
         return MappingIterator(
-            self._run(prefetch, start),
+            run,
             self.ds.iterator(pass_),
             lambda source, at: BatchedInputs(pass_.epoch, source, at, size, self.remainder),
             size,

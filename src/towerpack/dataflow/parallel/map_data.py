@@ -112,6 +112,7 @@ class MultiProcessMapData(ProcessStage):
     def iterator(self, pass_: Pass) -> FlowIterator:
         if not self.ds.random_access:
             run = self._run(self.buffer_size, self._processes(lambda: self._map_work(pass_)))
+            run.counters = [(self._map.statistics, 1)]
             return MappingIterator(
                 run,
                 self.ds.iterator(pass_),
@@ -122,6 +123,7 @@ class MultiProcessMapData(ProcessStage):
 
         def open_at(index: int) -> TaskSource:
             if here():
+                run.counters = [(self._map.statistics, 1)]
                 return ReadIndices(self.ds, pass_, index, size)
             return Indices(pass_.epoch, index, size)
 
@@ -130,7 +132,8 @@ class MultiProcessMapData(ProcessStage):
                 return self._map_work(pass_)
             return FlowWork(self._map, pass_.branch, self.options.on_error)
 
-        return IndexedIterator(self._run(self.buffer_size, self._processes(work)), size, open_at)
+        run = self._run(self.buffer_size, self._processes(work))
+        return IndexedIterator(run, size, open_at)
 
     def _map_work(self, pass_: Pass) -> Work:
         return MapWork(self._map, pass_.branch, self.options.on_error)

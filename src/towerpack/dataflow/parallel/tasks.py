@@ -37,6 +37,7 @@ class Chunk:
     ended: bool = False
     stacked: bool = False  # `rows` is one batch of all that were asked for
     kept: int = 0  # how many the rows were, before they were handed out
+    busy: int = 0  # nanoseconds that a worker spent on them
 
     def __post_init__(self) -> None:
         self.kept = len(self.rows)
@@ -135,8 +136,10 @@ class Window:
         self._rows -= head.request.count
         chunk = head.chunk
         if chunk is None:
-            self._learn(head)
+            size, nanoseconds = self._executor.cost(head)
+            self._learn(max(1, head.request.count), size, nanoseconds)
             chunk = self._executor.take(head)
+            chunk.busy = nanoseconds
         self._refill()  # so that the workers go on while the consumer is away
         return head, chunk
 
@@ -152,10 +155,8 @@ class Window:
                 return
             self.add(task)
 
-    def _learn(self, task: Task) -> None:
+    def _learn(self, count: int, size: int, nanoseconds: int) -> None:
         """From what a task cost, how long the next ones are to be, and how many of them."""
-        size, nanoseconds = self._executor.cost(task)
-        count = max(1, task.request.count)
         weight = LATEST if self._row_bytes else 1.0
         self._row_bytes += weight * (max(1.0, size / count) - self._row_bytes)
         self._row_seconds += weight * (max(1.0, nanoseconds / count) / 1e9 - self._row_seconds)

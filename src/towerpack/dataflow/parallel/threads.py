@@ -82,8 +82,10 @@ class MultiThreadMapData(ParallelStage):
             work = MapWork(self._map, pass_.branch, self.on_error)
             return ThreadExecutor([work] * threads, label) if threads else InlineExecutor(work)
 
+        run = self._run(self.buffer_size, start)
+        run.counters = [(self._map.statistics, 1)]
         return MappingIterator(
-            self._run(self.buffer_size, start),
+            run,
             self.ds.iterator(pass_),
             lambda source, index: Inputs(pass_.epoch, source, index),
         )
