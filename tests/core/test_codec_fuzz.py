@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tracemalloc
+from pathlib import Path
 
 import google_crc32c
 import msgspec
@@ -24,6 +25,8 @@ from towerpack.core import codec, tree
 
 # The header's Python objects may take a hundred times its bytes; then what any call costs.
 MEMORY_FACTOR, MEMORY_FLOOR = 110, 64 * 1024
+
+ROOT = Path(__file__).parents[2]
 
 _events: list[str] | None = None
 
@@ -338,18 +341,20 @@ def test_B1_soak_strange_nodes():
     fuzz(20_000)(given(nodes, st.binary(max_size=100))(check_sealed_nodes))()
 
 
+MUTATED = [
+    [np.arange(12, dtype="<f4").reshape(3, 4), 3],
+    {"a": np.array(["ab", "c"]), "b": ("x" * 300, b"y" * 300, 2**70), "c": [None, True, 1.5]},
+    [np.str_("z"), np.float32(1), np.array("2026-11-15", "M8[D]"), np.ndarray((2,), "<U0")],
+]
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_B1_soak_mutations():
     """Millions of flips of honest records: dumb, and far faster than drawing examples."""
     rng = random.Random(int(os.environ.get("PYTEST_RANDOMLY_SEED", "0") or 0))
-    values = [
-        [np.arange(12, dtype="<f4").reshape(3, 4), 3],
-        {"a": np.array(["ab", "c"]), "b": ("x" * 300, b"y" * 300, 2**70), "c": [None, True, 1.5]},
-        [np.str_("z"), np.float32(1), np.array("2026-11-15", "M8[D]"), np.ndarray((2,), "<U0")],
-    ]
     for _ in range(1_000_000):
-        record = bytearray(codec.encode(rng.choice(values)))
+        record = bytearray(codec.encode(rng.choice(MUTATED)))
         for _ in range(rng.randint(1, 6)):
             record[rng.randrange(8, len(record))] = rng.randrange(256)
         struct.pack_into("<I", record, 4, google_crc32c.value(bytes(record[8:])))
@@ -370,16 +375,26 @@ def one(data):
     if value is not None:
         assert_ordinary(value)
 
-atheris.Setup([sys.argv[0], "-max_total_time=600", "-rss_limit_mb=1024", "-max_len=1024"], one)
+atheris.Setup([*sys.argv, "-rss_limit_mb=1024", "-max_len=1024"], one)
 atheris.Fuzz()
 """
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_B1_soak_coverage_guided():
+def test_B1_soak_coverage_guided(tmp_path):
     pytest.importorskip("atheris")
+    for number, value in enumerate(MUTATED):  # to begin with what is understood
+        record = codec.encode(value)
+        (length,) = struct.unpack_from("<I", record, 8)
+        start = 20 + length
+        content = bytes([length]) + record[20:start] + record[start + -start % 64 :]
+        (tmp_path / f"seed{number}").write_bytes(content)
     finished = subprocess.run(
-        [sys.executable, "-c", ATHERIS], capture_output=True, text=True, check=False
+        [sys.executable, "-c", ATHERIS, "-max_total_time=600", tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert finished.returncode == 0, finished.stderr[-4000:]
