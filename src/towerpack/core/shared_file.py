@@ -6,6 +6,7 @@ crash. Elsewhere an unlinked temporary file does the same, slower.
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 
@@ -23,8 +24,13 @@ def anonymous_file(size: int) -> int:
             descriptor = os.dup(file.fileno())
     try:
         os.ftruncate(descriptor, size)
-    except OSError:
+    except OSError as error:
         os.close(descriptor)
+        if error.errno == errno.EFBIG:
+            error.add_note(
+                f"shared memory of up to {size} bytes is more than the largest file that this "
+                "process may have, though it takes none yet: raise that limit (ulimit -f unlimited)"
+            )
         raise
     return descriptor
 

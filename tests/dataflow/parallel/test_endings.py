@@ -126,6 +126,31 @@ def test_workers_draw_different_numbers_from_global_generators():
     assert len({a for a, _ in drawn}) == len({b for _, b in drawn}) == 8
 
 
+def test_workers_that_are_made_to_import_tensorflow_say_so(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("def double(x):\n    return 2 * x\n")
+    code = """
+        import tensorflow as tf
+        from towerpack.dataflow import *
+        print(list(MultiProcessMapData([[1]], 2, lambda dp: [tf.double(dp[0])])))
+    """
+    process = start(code, cwd=tmp_path)
+    out, error = process.communicate(timeout=60)
+    assert out == "[[2]]\n" and error.count("import TensorFlow") == 1
+
+
+@METHODS
+def test_workers_may_have_workers(tmp_path, start_method):
+    code = """
+        import sys
+        from towerpack.dataflow import *
+        inner = MultiProcessMapData([[i] for i in range(10)], 2, lambda dp: [dp[0] * 10])
+        outer = MultiProcessRunner(inner, 2, 1, start_method=sys.argv[1])
+        iterator = iter(outer)
+        print(next(iterator), list(outer) == [[i * 10] for i in range(10)])
+    """
+    assert run(code, start_method, cwd=tmp_path).strip() == "[0] True"
+
+
 def test_fork_is_refused_where_it_could_hang(tmp_path):
     code = """
         import sys, threading, types

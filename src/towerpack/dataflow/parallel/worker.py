@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from towerpack.core import logger
 from towerpack.core.processes import private_memory
 from towerpack.core.worker_process import calm_opencv
 from towerpack.dataflow.parallel.messages import (
@@ -31,7 +33,7 @@ from towerpack.dataflow.parallel.packing import Place, RowReader, pack_longest
 from towerpack.dataflow.parallel.report import Report, encode_report, freeze_error
 from towerpack.dataflow.parallel.ring import MIN_MAPPING, SharedSlots, SlotWriter
 from towerpack.dataflow.parallel.work import Request, Result, StreamWork, Work
-from towerpack.dataflow.statistics import snapshot
+from towerpack.dataflow.statistics import Counter, snapshot, walk
 
 ENTRY = "towerpack.dataflow.parallel.worker:serve"
 BOARD = 0  # the slot where each worker says which datapoint it is at
@@ -70,11 +72,19 @@ class _Worker:
         try:
             work = load()
             calm_opencv()
+            for stage in walk(work.statistics_of()):
+                stage.statistics = Counter()  # a fork has inherited what its parent counted
             if isinstance(work, StreamWork):
                 work.be_copy(self.number)
             self.work = work
         except Exception as error:  # noqa: BLE001 (told in the reply to the first task)
             self.failure = error
+        if "tensorflow" in sys.modules and self.number == 0:
+            logger.warning(
+                "a flow or its function made the workers import TensorFlow, which takes each of "
+                "them seconds and half a gigabyte; keep it out of functions that workers run, and "
+                "of the modules that these are defined in"
+            )
 
     def step(self) -> bool:
         """One task; False when there will be no more."""
