@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 
 from tests.tiny_model import TinyModel, tiny_arrays
+from towerpack._tensorflow import tf
+from towerpack.models import FullyConnected
 from towerpack.predict import OfflinePredictor, PredictConfig
 
 
@@ -47,3 +49,60 @@ def test_a_config_takes_a_model_or_a_function():
         PredictConfig(output_names=["y"])
     with pytest.raises(ValueError, match="input_signature"):
         PredictConfig(tower_func=lambda x: x, output_names=["y"])
+
+
+def test_a_source_that_shares_no_name_with_the_tower_is_an_error():
+    with pytest.raises(ValueError, match="lacks variables"):
+        predictor({"other/W": weights()["fc/W"]})
+
+
+def test_an_intermediate_tensor_an_input_and_several_outputs():
+    values = weights()
+    x, label = tiny_arrays()
+    names = ["prob", "fc/output", "x", "cost"]
+    predict = predictor(values, input_names=["x", "label"], output_names=names)
+    prob, logits, same, cost = predict(x, label)
+    np.testing.assert_array_equal(same, x)
+    np.testing.assert_allclose(prob.sum(axis=1), 1, atol=1e-5)
+    assert logits.shape == prob.shape and cost.shape == ()
+
+
+def test_return_input_gives_both():
+    x, _ = tiny_arrays()
+    inputs, outputs = predictor(weights(), return_input=True)(x)
+    assert inputs[0] is x and len(outputs) == 1
+
+
+def test_a_variable_that_the_outputs_do_not_need_may_be_missing():
+    def tower(x):
+        FullyConnected("unused", x, 2)
+        return tf.identity(FullyConnected("fc", x, 3), name="y")
+
+    spec = tf.TensorSpec([None, 4], tf.float32, "x")
+    config = PredictConfig(
+        tower_func=tower, input_signature=[spec], output_names=["y"], session_init=weights()
+    )
+    assert OfflinePredictor(config)(tiny_arrays()[0])[0].shape == (60, 3)
+
+
+def test_moving_averages_on_request():
+    x, _ = tiny_arrays()
+    values = weights()
+    averaged = {
+        "fc/W/ExponentialMovingAverage": values["fc/W"] * 2,
+        "fc/b/ExponentialMovingAverage": values["fc/b"] * 0,
+        "fc/W/Adam": values["fc/W"],
+    }
+    (output,) = predictor({**values, **averaged}, ema=True)(x)
+    np.testing.assert_allclose(output, x @ values["fc/W"] * 2, atol=1e-5)
+    with pytest.raises(ValueError, match="expected moving averages"):
+        predictor(values, ema=True)
+
+
+def test_names_are_checked_where_they_are_given():
+    with pytest.raises(ValueError, match=r"among \['x', 'label'\], received \['image'\]"):
+        predictor(weights(), input_names=["image"])
+    with pytest.raises(TypeError, match="the string 'prob'"):
+        predictor(weights(), output_names="prob")
+    with pytest.raises(KeyError, match="the nearest are"):
+        predictor(weights(), output_names=["probb"])

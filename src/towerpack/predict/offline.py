@@ -4,34 +4,59 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from towerpack.core import logger
 from towerpack.predict.config import PredictConfig
+from towerpack.predict.online import OnlinePredictor
 from towerpack.tower import TracedTower, VariableStore
 
 
-class OfflinePredictor:
+class OfflinePredictor(OnlinePredictor):
     """A function from arrays to arrays: `predictor(image)` gives the list of outputs.
 
     It builds the tower for inference, loads the weights, and keeps both; any batch size that the
-    signature allows works. A variable of the tower that the checkpoint lacks is an error.
+    signature allows works. A variable that the outputs need and the checkpoint lacks is an error.
     """
 
     def __init__(self, config: PredictConfig):
         self.config, self.store = config, VariableStore()
-        self._tower = TracedTower(config.tower_func, self.store)
-        report = config.session_init.load(self.store.saved())
-        if report.missing and report.loaded:
-            raise ValueError(
-                f"{report.source} lacks variables that the tower needs: {report.missing}; was it "
-                "saved from another model?"
-            )
-        self.function = self._tower.function(config.input_names, config.output_names)
+        self.tower = TracedTower(config.tower_func, self.store)
+        super().__init__(self.tower, config.input_names, config.output_names, config.return_input)
+        load_weights(config, self.store, self.tower.prune(config.input_names, config.output_names))
 
-    def __call__(self, *inputs: Any) -> list[np.ndarray]:
-        if len(inputs) != len(self.config.input_names):
-            raise ValueError(
-                f"expected {len(self.config.input_names)} inputs {self.config.input_names}, "
-                f"received {len(inputs)}"
-            )
-        return [output.numpy() for output in self.function(*inputs)]
+
+def load_weights(config: PredictConfig, store: VariableStore, *functions: Any) -> None:
+    """Loads the config's weights; those that one of the pruned functions reads must be there."""
+    if not config.has_weights:
+        return
+    report = config.session_init.load(store.saved())
+    needed = {name for function in functions for name in variables_read(function, store)}
+    lacking = sorted(needed & set(report.missing))
+    if lacking:
+        raise ValueError(
+            f"{report.source} lacks variables that the tower needs: {lacking}; was it saved from "
+            "another model?"
+        )
+    if report.missing:
+        logger.warning("%s lacks %s, which the outputs do not need", report.source, report.missing)
+
+
+def variables_read(function: Any, store: VariableStore) -> dict[str, Any]:
+    """The variables of the store that the outputs of a pruned function depend on, by name.
+
+    Its own `variables` are all that the tower was traced with.
+    """
+    seen, waiting = set(), [output.op for output in function.outputs]
+    while waiting:
+        operation = waiting.pop()
+        if operation.name not in seen:
+            seen.add(operation.name)
+            waiting.extend(x.op for x in operation.inputs)
+            waiting.extend(operation.control_inputs)
+    handles = {
+        id(external) for external, internal in function.graph.captures if internal.op.name in seen
+    }
+    return {
+        name: variable
+        for name, variable in store.variables.items()
+        if id(variable.handle) in handles
+    }

@@ -32,9 +32,8 @@ class TracedTower:
         (self.handle,) = handles
         store.adopt_all(self._wrapped.graph.variables)
 
-    def function(
-        self, input_names: Sequence[str] | None, output_names: Sequence[str]
-    ) -> Callable[..., list[Any]]:
+    def prune(self, input_names: Sequence[str] | None, output_names: Sequence[str]) -> Any:
+        """The `tf` concrete function that computes these outputs, with the variables it reads."""
         names = list(self.tower_func.input_names if input_names is None else input_names)
         unknown = [name for name in names if name not in self.tower_func.input_names]
         if unknown:
@@ -42,8 +41,14 @@ class TracedTower:
                 f"no inputs are named {unknown}; the tower has {self.tower_func.input_names}"
             )
         feeds = [self.handle.get_tensor(name) for name in names]
-        dtypes = [feed.dtype for feed in feeds]
-        pruned = self._wrapped.prune(feeds, self.handle.get_tensors(output_names))
+        return self._wrapped.prune(feeds, self.handle.get_tensors(output_names))
+
+    def function(
+        self, input_names: Sequence[str] | None, output_names: Sequence[str]
+    ) -> Callable[..., list[Any]]:
+        pruned = self.prune(input_names, output_names)
+        names = self.tower_func.input_names if input_names is None else input_names
+        dtypes = [self.handle.get_tensor(name).dtype for name in names]
 
         def run(*inputs: Any) -> list[Any]:
             return pruned(
