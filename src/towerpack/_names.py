@@ -153,6 +153,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "verdict",
     ),
     "towerpack.input_source": (
+        "EndOfData",
+        "FeedfreeInput",
         "InputSource",
         "QueueInput",
         "SignatureError",

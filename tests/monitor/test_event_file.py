@@ -1,36 +1,68 @@
+"""Event files, read back by TensorBoard's own loader and by the real server over HTTP."""
+
+from __future__ import annotations
+
+import json
 import os
 import re
 import subprocess
 import sys
+import threading
 import time
+import urllib.error
+import urllib.parse
 import urllib.request
 
 import numpy as np
 import pytest
 
 from towerpack.monitor import Monitors, RunInfo, TFEventWriter
+from towerpack.monitor.event_records import framed, read_records
 
 pytest.importorskip("tensorboard", reason="comes with the extra tf")
 
+PICTURE = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
 
-@pytest.fixture
-def run(tmp_path):
+
+def graph_def() -> bytes:
+    from tensorboard.compat.proto.graph_pb2 import GraphDef
+    from tensorboard.compat.proto.node_def_pb2 import NodeDef
+
+    return GraphDef(node=[NodeDef(name="input", op="Placeholder")]).SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("run")
     monitors = Monitors([TFEventWriter()])
-    monitors.open(RunInfo(tmp_path))
+    monitors.open(RunInfo(directory))
+    monitors.put_hyperparameters({"rate": 0.1, "optimizer": "adam", "deep": True, "sizes": [1, 2]})
+    monitors.put_graph(graph_def)
     for step in range(3):
         monitors.at(step, 1)
         monitors.put_scalar("cost", 1.0 / (step + 1))
-    monitors.put_image("digits", np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
+    monitors.put_image("digits", PICTURE)
+    monitors.put_image("many", np.stack([PICTURE] * 2))
+    monitors.put_histogram("weights", np.arange(100.0))
+    monitors.put_histogram("nothing", np.float32([np.nan, np.inf]))
+    monitors.put_text("note", "some *text*")
     monitors.flush()
     monitors.close()
-    return tmp_path
+    return directory
 
 
-def test_tensorboards_own_loader_reads_scalars_and_images(run):
+def loaded(directory):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(run))
+    events = EventAccumulator(str(directory), size_guidance={"scalars": 0, "tensors": 0})
     events.Reload()
+    return events
+
+
+def test_tensorboards_own_loader_reads_everything(run):
+    from tensorboard.plugins.hparams import plugin_data_pb2
+
+    events = loaded(run)
     assert [(e.step, e.value) for e in events.Scalars("cost")] == [
         (0, 1.0),
         (1, 0.5),
@@ -39,50 +71,150 @@ def test_tensorboards_own_loader_reads_scalars_and_images(run):
     (image,) = events.Images("digits")
     assert (image.width, image.height) == (4, 4)
     assert image.encoded_image_string.startswith(b"\x89PNG")
+    assert {"many/0", "many/1"} <= set(events.Tags()["images"])
+    (histogram,) = events.Histograms("weights")
+    assert histogram.histogram_value.num == 100 and histogram.histogram_value.max == 99
+    assert events.Graph().node[0].name == "input"
+    (text,) = events.Tensors("note")
+    assert text.tensor_proto.string_val[0] == b"some *text*"
+    content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    values = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info.hparams
+    assert values["rate"].number_value == 0.1 and values["sizes"].string_value == "[1, 2]"
+    assert "_hparams_/session_end_info" in events.Tags()["tensors"]
 
 
 def test_the_png_is_exact(run):
     cv2 = pytest.importorskip("cv2")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(run))
-    events.Reload()
-    data = np.frombuffer(events.Images("digits")[0].encoded_image_string, np.uint8)
+    data = np.frombuffer(loaded(run).Images("digits")[0].encoded_image_string, np.uint8)
     decoded = cv2.imdecode(data, cv2.IMREAD_COLOR)[..., ::-1]
-    np.testing.assert_array_equal(decoded, np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
+    np.testing.assert_array_equal(decoded, PICTURE)
 
 
 def test_without_a_directory_nothing_is_written(tmp_path):
     monitors = Monitors([TFEventWriter()])
     monitors.open(RunInfo(None))
     monitors.put_scalar("cost", 1.0)
+    monitors.put_image("digits", PICTURE)
+    monitors.put_graph(graph_def)
+    monitors.put_text("note", "text")
+    monitors.put_hyperparameters({"rate": 1})
+    monitors.flush()
     monitors.close()
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
-def test_the_real_tensorboard_serves_the_scalars(run):
+def write(directory, steps, **info):
+    monitors = Monitors([TFEventWriter(**info.pop("options", {}))])
+    monitors.open(RunInfo(directory, **info))
+    for step in steps:
+        monitors.at(step, 1 + (step - 1) // 10)
+        monitors.put_scalar("cost", float(step))
+        if step % 10 == 0:
+            monitors.put_scalar("rare", float(step))
+            monitors.flush()
+    monitors.close()
+
+
+def test_a_resumed_run_has_every_step_once(tmp_path):
+    write(tmp_path, range(1, 41))
+    # "rare" does not come again after the restart: only the purge can remove its later steps.
+    write(tmp_path, range(16, 20), starting_epoch=2, starting_step=15, resumed=True)
+    events = loaded(tmp_path)
+    assert [e.step for e in events.Scalars("cost")] == list(range(1, 20))
+    assert [e.step for e in events.Scalars("rare")] == [10]
+
+
+def test_split_files_gives_each_epoch_its_own(tmp_path):
+    write(tmp_path, range(1, 31), options={"split_files": True})
+    assert len(list(tmp_path.iterdir())) == 4  # the last was opened for an epoch that never came
+    assert [e.step for e in loaded(tmp_path).Scalars("cost")] == list(range(1, 31))
+
+
+def test_events_reach_the_file_after_max_queue_and_after_flush_secs(tmp_path):
+    for number, options in enumerate([{"max_queue": 3}, {"max_queue": 99, "flush_secs": 0}]):
+        directory = tmp_path / str(number)
+        writer = TFEventWriter(**options)
+        writer.open(RunInfo(directory))
+        (path,) = directory.iterdir()
+        for step in range(4):
+            writer.process_scalar("cost", 1.0, step, 1)
+        assert len(list(read_records(path))) >= 4  # the version, and three of them
+        writer.close()
+        assert len(list(read_records(path))) == 5
+    with pytest.raises(ValueError, match="received 0"):
+        TFEventWriter(max_queue=0)
+
+
+def test_the_graph_is_made_in_a_thread_and_its_failure_is_raised(tmp_path):
+    threads = []
+
+    def make():
+        threads.append(threading.current_thread())
+        raise RuntimeError("no graph")
+
+    monitors = Monitors([TFEventWriter()])
+    monitors.open(RunInfo(tmp_path))
+    monitors.put_graph(make)
+    with pytest.raises(RuntimeError, match="no graph"):
+        monitors.flush()
+    assert threads[0] is not threading.current_thread()
+    monitors.close()
+
+
+def test_reading_ends_at_a_record_that_is_cut_or_damaged(tmp_path):
+    path = tmp_path / "records"
+    whole = framed(b"one") + framed(b"two")
+    for content in (whole + framed(b"three")[:-1], whole + b"\0" * 40, whole + b"x"):
+        path.write_bytes(content)
+        assert list(read_records(path)) == [b"one", b"two"]
+
+
+@pytest.fixture(scope="module")
+def address(run):
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(run), "--port", "0"]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     server = subprocess.Popen(
         [*command, "--host", "127.0.0.1"], stderr=subprocess.PIPE, text=True, env=environment
     )
     try:
-        address = None
+        found = None
         for line in server.stderr:
             if found := re.search(r"http://127\.0\.0\.1:\d+", line):
-                address = found[0]
                 break
-        assert address, "TensorBoard ended without saying its address"
-        url = f"{address}/data/plugin/scalars/scalars?tag=cost&run=."
-        for _ in range(50):
-            try:
-                body = urllib.request.urlopen(url, timeout=10).read()
-                break
-            except urllib.error.HTTPError:  # its first reload is not done
-                time.sleep(0.2)
-        assert b"0.5" in body
+        assert found, "TensorBoard ended without saying its address"
+        yield found[0]
     finally:
         server.terminate()
         server.wait(10)
         server.stderr.close()
+
+
+def fetched(address, path):
+    """What TensorBoard answers; it is asked again until its first reload is done."""
+    for _ in range(100):
+        try:
+            body = urllib.request.urlopen(f"{address}/data/plugin/{path}", timeout=30).read()
+            if body not in (b"{}", b"[]"):
+                return body
+        except urllib.error.HTTPError as error:
+            error.close()
+        time.sleep(0.2)
+    raise AssertionError(f"no answer for {path}")
+
+
+@pytest.mark.slow
+def test_the_real_tensorboard_serves_scalars_and_images(address):
+    tags = json.loads(fetched(address, "scalars/tags"))
+    assert list(tags["."]) == ["cost"]
+    scalars = json.loads(fetched(address, "scalars/scalars?tag=cost&run=."))
+    assert [(step, value) for _, step, value in scalars] == [
+        (0, 1.0),
+        (1, 0.5),
+        (2, pytest.approx(1 / 3)),
+    ]
+    (image,) = json.loads(fetched(address, "images/images?tag=digits&run=.&sample=0"))
+    picture = fetched(address, f"images/individualImage?{image['query']}")
+    assert picture.startswith(b"\x89PNG")
+    texts = json.loads(fetched(address, "text/text?tag=note&run=."))
+    assert "<em>text</em>" in texts[0]["text"]
+    assert b"input" in fetched(address, "graphs/graph?run=.&conceptual=false")

@@ -1,11 +1,9 @@
-import json
-import math
+import time
 
 import numpy as np
 import pytest
 
-from towerpack.core import logger
-from towerpack.monitor import JSONWriter, MonitorBase, Monitors, RunInfo, ScalarPrinter
+from towerpack.monitor import EpochTimes, MonitorBase, Monitors, TFEventWriter
 
 
 class Recorder(MonitorBase):
@@ -61,48 +59,72 @@ def test_all_are_closed_and_the_error_comes_out():
     assert recorder.events == ["close"]
 
 
-def write(directory, first_epoch, epochs):
-    writer = JSONWriter()
-    writer.open(RunInfo(directory, first_epoch))
-    for epoch in range(first_epoch, first_epoch + epochs):
-        writer.process_scalar("cost", 1 / epoch, 10 * epoch, epoch)
-        writer.process_scalar("nan", math.nan, 10 * epoch, epoch)
-        writer.flush(10 * epoch, epoch)
-    writer.close()
+def test_summaries_lose_the_prefix_of_their_tower_and_the_old_suffix():
+    pytest.importorskip("tensorboard", reason="comes with the extra tf")
+    from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
+
+    class Summaries(Recorder):
+        def process_summary(self, serialized, step, epoch):
+            self.events += [value.tag for value in Summary.FromString(serialized).value]
+
+    recorder = Summaries()
+    monitors = Monitors([recorder])
+    scalar = Summary.Value(tag="tower0/cost-summary", simple_value=0.5)
+    other = Summary.Value(tag="tower12/weights", histo=HistogramProto())
+    monitors.put_summary(Summary(value=[scalar, other]))
+    monitors.put_summary(Summary(value=[scalar]).SerializeToString())
+    assert recorder.events == [("cost", 0.5, 0, 0), "weights", ("cost", 0.5, 0, 0)]
 
 
-def test_json_lines_and_list_agree_and_a_resumed_run_goes_on(tmp_path):
-    write(tmp_path, 1, 2)
-    write(tmp_path, 3, 1)
-    lines = [json.loads(line) for line in (tmp_path / "stats.jsonl").read_text().splitlines()]
-    assert [record["epoch_num"] for record in lines] == [1, 2, 3]
-    assert lines[1] == {"epoch_num": 2, "global_step": 20, "cost": 0.5, "nan": None}
-    assert json.loads((tmp_path / "stats.json").read_text()) == lines
+def test_an_event_gets_its_step_and_time():
+    pytest.importorskip("tensorboard", reason="comes with the extra tf")
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    class Events(MonitorBase):
+        def process_event(self, serialized, step, epoch):
+            self.event = Event.FromString(serialized)
+
+    monitor = Events()
+    monitors = Monitors([monitor, TFEventWriter()])  # which has no file, and ignores it
+    monitors.at(7, 1)
+    begun = time.time()
+    monitors.put_event(Event(file_version="x"))
+    assert (monitor.event.file_version, monitor.event.step) == ("x", 7)
+    assert begun <= monitor.event.wall_time <= time.time()
 
 
-def test_a_new_run_moves_the_old_scalars_aside(tmp_path):
-    write(tmp_path, 1, 3)
-    write(tmp_path, 1, 1)
-    assert len(JSONWriter.load_existing_json(tmp_path)) == 1
-    assert len((tmp_path / "stats.jsonl.old").read_text().splitlines()) == 3
+def test_what_ended_the_run_is_told_before_closing():
+    class Ends(MonitorBase):
+        def __init__(self):
+            self.ends = []
+
+        def end(self, error):
+            self.ends.append(error)
+
+    monitor, given = Ends(), SystemExit(143)
+    Monitors([monitor]).close()
+    Monitors([monitor]).close(given)
+    with pytest.raises(ZeroDivisionError) as raised:
+        try:
+            _ = 1 / 0
+        finally:
+            Monitors([monitor]).close()
+    assert monitor.ends == [None, given, raised.value]
 
 
-def test_an_incomplete_last_line_is_left_out(tmp_path):
-    write(tmp_path, 1, 2)
-    with open(tmp_path / "stats.jsonl", "a") as file:
-        file.write('{"epoch_num": 3, "co')
-    write(tmp_path, 3, 1)
-    assert [r["epoch_num"] for r in JSONWriter.load_existing_json(tmp_path)] == [1, 2, 3]
+def test_times_arrive_as_scalars_and_return_the_verdict():
+    recorder = Recorder()
+    line = Monitors([recorder]).put_times(EpochTimes(total=10, data=0, step=9, callbacks=0.5))
+    assert [event[:2] for event in recorder.events] == [
+        ("time/epoch", 10),
+        ("time/data", 0),
+        ("time/step", 9),
+        ("time/callbacks", 0.5),
+        ("time/other", 0.5),
+    ]
+    assert "the step is the limit" in line
 
 
-def test_the_printer_prints_one_sorted_line_per_epoch(tmp_path):
-    directory = logger.set_logger_dir(tmp_path / "run")
-    printer = ScalarPrinter(blacklist=["hidden"])
-    for name in ("b", "a", "hidden"):
-        printer.process_scalar(name, 0.123456, 7, 2)
-    printer.flush(7, 2)
-    printer.flush(8, 2)
-    logger.close_log_file()
-    lines = (directory / "log.log").read_text().splitlines()
-    assert len(lines) == 2
-    assert lines[1].endswith("epoch 2, step 7: a 0.12346  b 0.12346")
+def test_what_is_no_monitor_is_refused():
+    with pytest.raises(TypeError, match="expected monitors, received 'x'"):
+        Monitors(["x"])

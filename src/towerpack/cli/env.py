@@ -3,37 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import platform
 import sys
 from collections.abc import Iterator
-from importlib import metadata
-from pathlib import Path
 
 from towerpack._version import __version__
-
-PACKAGES = (
-    "tensorflow",
-    "tensorflow-cpu",
-    "keras",
-    "tensorboard",
-    "numpy",
-    "msgspec",
-    "cloudpickle",
-    "pyzmq",
-    "opencv-python-headless",
-    "opencv-python",
-    "simplejpeg",
-    "lmdb",
-    "h5py",
-    "pyarrow",
-)
-# The vector extensions whose presence decides which kernels TensorFlow, numpy and OpenCV choose.
-CPU_FEATURES = (
-    *("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16"),
-    *("amx_tile", "amx_bf16", "asimd", "bf16", "i8mm", "sve"),
-)
-CPU_INFO = Path("/proc/cpuinfo")  # Linux only; elsewhere the features are not said
+from towerpack.monitor.environment import cpu, memory, versions
 
 
 def describe_environment() -> Iterator[tuple[str, str]]:
@@ -43,39 +18,8 @@ def describe_environment() -> Iterator[tuple[str, str]]:
     yield "system", platform.platform()
     yield "cpu", cpu()
     yield "memory", memory()
-    for package in PACKAGES:
-        try:
-            yield package, metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
+    yield from versions().items()
     yield from tensorflow_devices()
-
-
-def cpu() -> str:
-    model, flags = platform.machine(), set[str]()
-    if CPU_INFO.exists():
-        for line in CPU_INFO.read_text().splitlines():
-            key, _, value = (part.strip() for part in line.partition(":"))
-            if key == "model name":
-                model = value
-            elif key in ("flags", "Features"):  # as x86 and ARM call them
-                flags.update(value.split())
-    features = " ".join(name for name in CPU_FEATURES if name in flags) or "features unknown"
-    return f"{len(available_cores())} of {os.cpu_count()} cores, {model}, {features}"
-
-
-def available_cores() -> set[int]:
-    """The cores that this process may use: fewer than there are, in containers and batch jobs."""
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
-
-
-def memory() -> str:
-    try:
-        return f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB"
-    except (AttributeError, ValueError):  # no such call, or no such name, on this system
-        return "unknown"
 
 
 def tensorflow_devices() -> Iterator[tuple[str, str]]:

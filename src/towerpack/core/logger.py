@@ -64,6 +64,8 @@ class _ConsoleHandler(logging.Handler):
             return False
 
     def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "only_in_file", False):  # who shows it here in a better form says so
+            return
         try:
             stream = self.stream()
             if stream is not None:

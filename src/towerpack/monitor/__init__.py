@@ -1,12 +1,34 @@
-"""Where the numbers of a run go: TensorBoard's event files, JSON, the console.
+"""Where the numbers of a run go: TensorBoard's event files, JSON, the console, trackers.
 
-TensorFlow-free. One protocol, `MonitorBase`; `Monitors` is what the trainer holds.
+TensorFlow-free. One protocol, `MonitorBase`; `Monitors` is what the trainer holds. `RunRecord`
+keeps the facts of the run itself, and `verdict` says where its time goes.
 """
 
 from towerpack.monitor.base import MonitorBase, RunInfo
+from towerpack.monitor.comet import CometMLMonitor
 from towerpack.monitor.event_file import TFEventWriter
 from towerpack.monitor.json_writer import JSONWriter
+from towerpack.monitor.mlflow import MLflowMonitor
 from towerpack.monitor.monitors import Monitors
+from towerpack.monitor.run_record import RunRecord
 from towerpack.monitor.scalar_printer import ScalarPrinter
+from towerpack.monitor.send_data import SendMonitorData
+from towerpack.monitor.verdict import EpochTimes, StageClock, verdict
+from towerpack.monitor.wandb import WandbMonitor
 
-__all__ = ["JSONWriter", "MonitorBase", "Monitors", "RunInfo", "ScalarPrinter", "TFEventWriter"]
+__all__ = [
+    "CometMLMonitor",
+    "EpochTimes",
+    "JSONWriter",
+    "MLflowMonitor",
+    "MonitorBase",
+    "Monitors",
+    "RunInfo",
+    "RunRecord",
+    "ScalarPrinter",
+    "SendMonitorData",
+    "StageClock",
+    "TFEventWriter",
+    "WandbMonitor",
+    "verdict",
+]

@@ -1,100 +1,203 @@
-"""TensorBoard's event files, written without TensorFlow.
-
-An event file is a sequence of TFRecords, each holding one `Event` message.
-"""
+"""TensorBoard's event files, written without TensorFlow."""
 
 from __future__ import annotations
 
-import os
-import socket
-import struct
+import threading
 import time
-import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-import google_crc32c
 import numpy as np
 
+from towerpack.core import logger
 from towerpack.core.optional import require
 from towerpack.monitor.base import MonitorBase, RunInfo
+from towerpack.monitor.event_records import event_file_name, framed
+from towerpack.monitor.png import encode_png
 
 HISTOGRAM_BINS = 30  # as many as TensorBoard draws
-_MASK_DELTA = 0xA282EAD8
+HPARAMS_END_TAG = "_hparams_/session_end_info"
 
 
 class TFEventWriter(MonitorBase):
-    """Writes scalars and images to an event file in the run's directory, for TensorBoard.
+    """Writes everything it gets to an event file in the run's directory, for TensorBoard.
 
-    Without a directory it does nothing. What was written is on its way to the disk after every
-    epoch.
+    Scalars, pictures, histograms, text, the graph, hyperparameters. Without a directory it does
+    nothing. What was written is with the operating system after `max_queue` events, or with the
+    first event later than `flush_secs` after the last time, and after every epoch. A resumed run
+    first tells TensorBoard to forget the steps that are about to come again, so that a curve has
+    every step once. With `split_files` each epoch gets a file of its own, so that a finished
+    epoch's file never changes again.
+
+    Needs tensorboard (extra `tf`).
     """
 
-    def __init__(self, logdir: str | Path | None = None):
-        self.logdir = logdir
+    def __init__(
+        self,
+        logdir: str | Path | None = None,
+        max_queue: int = 10,
+        flush_secs: float = 120,
+        split_files: bool = False,
+    ):
+        if max_queue < 1:
+            raise ValueError(f"expected max_queue of at least 1, received {max_queue}")
+        self.logdir, self.max_queue, self.flush_secs = logdir, max_queue, flush_secs
+        self.split_files = split_files
+        self._directory: Path | None = None
         self._file: IO[bytes] | None = None
+        self._lock = threading.Lock()  # the graph is written by a thread
+        self._graph_thread: threading.Thread | None = None
+        self._graph_failure: BaseException | None = None
+        self._has_hyperparameters = False
 
     def open(self, run: RunInfo) -> None:
         directory = self.logdir or run.directory
         if directory is None:
             return
-        Path(directory).mkdir(parents=True, exist_ok=True)
-        # Nanoseconds tell apart two writers that one process opens in the same second.
-        seconds, nanoseconds = divmod(time.time_ns(), 10**9)
-        host = f"{socket.gethostname()}.{os.getpid()}.{nanoseconds}"
-        name = f"events.out.tfevents.{seconds}.{host}"
-        self._file = Path(directory, name).open("wb")  # noqa: SIM115 (closed in `close`)
-        self._write(file_version="brain.Event:2")
-        self._file.flush()
+        self._directory = Path(directory)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._open_file()
+        if run.goes_on and run.starting_step:
+            log = _events().SessionLog(status=_events().SessionLog.START)
+            self._write(step=run.starting_step + 1, session_log=log)
+        self._flush()
 
     def process_scalar(self, name: str, value: float, step: int, epoch: int) -> None:
         self._write_summary(step, tag=name, simple_value=value)
 
     def process_image(self, name: str, images: np.ndarray, step: int, epoch: int) -> None:
-        summary = require("tensorboard.compat.proto.summary_pb2", extra="tf")
+        if self._directory is None:
+            return
         for number, image in enumerate(images):
             height, width, channels = image.shape
-            picture = summary.Summary.Image(
-                height=height, width=width, colorspace=channels, encoded_image_string=_png(image)
+            picture = _summaries().Summary.Image(
+                height=height,
+                width=width,
+                colorspace=channels,
+                encoded_image_string=encode_png(image),
             )
             tag = name if len(images) == 1 else f"{name}/{number}"
             self._write_summary(step, tag=tag, image=picture)
 
     def process_histogram(self, name: str, values: np.ndarray, step: int, epoch: int) -> None:
-        if values.size:
+        if self._directory is not None and values.size:
             self._write_summary(step, tag=name, histo=_histogram(values))
 
+    def process_text(self, name: str, text: str, step: int, epoch: int) -> None:
+        metadata = require("tensorboard.plugins.text.metadata", extra="tf")
+        tensors = require("tensorboard.compat.proto.tensor_pb2", extra="tf")
+        types = require("tensorboard.compat.proto.types_pb2", extra="tf")
+        self._write_summary(
+            step,
+            tag=name,
+            metadata=metadata.create_summary_metadata(display_name=name, description=""),
+            tensor=tensors.TensorProto(dtype=types.DT_STRING, string_val=[text.encode()]),
+        )
+
+    def process_hyperparameters(self, values: Mapping[str, Any]) -> None:
+        hparams = require("tensorboard.plugins.hparams.summary_v2", extra="tf")
+        self._has_hyperparameters = True
+        group = str(self._directory)  # a run's sessions, before and after a restart, are one trial
+        self._write(step=0, summary=hparams.hparams_pb(dict(values), trial_id=group))
+
+    def process_graph(self, graph: Callable[[], bytes]) -> None:
+        if self._directory is None:
+            return
+
+        def write() -> None:
+            try:
+                self._write(graph_def=graph())
+            except BaseException as error:  # noqa: BLE001 (raised by the next flush)
+                self._graph_failure = error
+
+        self._join_graph()
+        self._graph_thread = threading.Thread(target=write, name="TFEventWriter graph")
+        self._graph_thread.start()
+
     def process_summary(self, serialized: bytes, step: int, epoch: int) -> None:
-        summary = require("tensorboard.compat.proto.summary_pb2", extra="tf")
-        self._write(step=step, summary=summary.Summary.FromString(serialized))
+        self._write(step=step, summary=_summaries().Summary.FromString(serialized))
+
+    def process_event(self, serialized: bytes, step: int, epoch: int) -> None:
+        self._write_record(serialized)
 
     def flush(self, step: int, epoch: int) -> None:
-        if self._file:
-            self._file.flush()
+        self._join_graph()
+        self._flush()
+        if self.split_files and self._file:
+            self._file.close()
+            self._open_file()
+
+    def end(self, error: BaseException | None) -> None:
+        if self._has_hyperparameters:
+            self._write(summary=_hyperparameters_end(failed=error is not None))
 
     def close(self) -> None:
-        if self._file:
-            self._file.close()
-            self._file = None
+        try:
+            self._join_graph()
+        finally:
+            if self._file:
+                self._file.close()
+                self._file = None
+
+    def _open_file(self) -> None:
+        if self._directory is None:
+            return
+        path = self._directory / event_file_name()
+        self._file = path.open("wb")  # closed in `close`
+        self._pending, self._flushed = 0, time.monotonic()
+        self._write(file_version="brain.Event:2")
 
     def _write_summary(self, step: int, **value: Any) -> None:
-        summary = require("tensorboard.compat.proto.summary_pb2", extra="tf")
-        self._write(step=step, summary=summary.Summary(value=[summary.Summary.Value(**value)]))
+        if self._file:
+            message = _summaries().Summary
+            self._write(step=step, summary=message(value=[message.Value(**value)]))
 
     def _write(self, **content: Any) -> None:
         if self._file:
-            event = require("tensorboard.compat.proto.event_pb2", extra="tf")
-            record = event.Event(wall_time=time.time(), **content).SerializeToString()
-            self._file.write(_framed(record))
+            event = _events().Event(wall_time=time.time(), **content)
+            self._write_record(event.SerializeToString())
+
+    def _write_record(self, record: bytes) -> None:
+        with self._lock:
+            if not self._file:
+                return
+            self._file.write(framed(record))
+            self._pending += 1
+            late = time.monotonic() - self._flushed > self.flush_secs
+        if late or self._pending >= self.max_queue:
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._lock:
+            if self._file:
+                self._file.flush()
+                self._pending, self._flushed = 0, time.monotonic()
+
+    def _join_graph(self) -> None:
+        if self._graph_thread is not None:
+            self._graph_thread.join()
+            self._graph_thread = None
+        failure, self._graph_failure = self._graph_failure, None
+        if failure is not None:
+            logger.error("the graph could not be written for TensorBoard")
+            raise failure
+
+
+def _events() -> Any:
+    return require("tensorboard.compat.proto.event_pb2", extra="tf")
+
+
+def _summaries() -> Any:
+    return require("tensorboard.compat.proto.summary_pb2", extra="tf")
 
 
 def _histogram(values: np.ndarray) -> Any:
-    summary = require("tensorboard.compat.proto.summary_pb2", extra="tf")
     finite = values[np.isfinite(values)]
     if not finite.size:
         finite = np.zeros(1)
     counts, edges = np.histogram(finite, bins=HISTOGRAM_BINS)
-    return summary.HistogramProto(
+    return _summaries().HistogramProto(
         min=finite.min(),
         max=finite.max(),
         num=finite.size,
@@ -105,33 +208,22 @@ def _histogram(values: np.ndarray) -> Any:
     )
 
 
-def _framed(record: bytes) -> bytes:
-    length = struct.pack("<Q", len(record))
-    return b"".join([length, _masked_crc(length), record, _masked_crc(record)])
+def _hyperparameters_end(failed: bool) -> Any:
+    """The message that ends a session of the hparams plugin.
 
-
-def _masked_crc(data: bytes) -> bytes:
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF)
-
-
-def _png(image: np.ndarray) -> bytes:
-    """A PNG of a uint8 HWC picture; zlib does all the work there is."""
-    height, width, channels = image.shape
-    colour_type = {1: 0, 3: 2, 4: 6}[channels]
-    rows = np.zeros((height, 1 + width * channels), np.uint8)  # each row begins with filter 0
-    rows[:, 1:] = image.reshape(height, -1)
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        check = struct.pack(">I", zlib.crc32(kind + data))
-        return struct.pack(">I", len(data)) + kind + data + check
-
-    header = struct.pack(">IIBBBBB", width, height, 8, colour_type, 0, 0, 0)
-    return b"".join(
-        [
-            b"\x89PNG\r\n\x1a\n",
-            chunk(b"IHDR", header),
-            chunk(b"IDAT", zlib.compress(rows.tobytes())),
-            chunk(b"IEND", b""),
-        ]
+    TensorBoard's own function for it imports TensorFlow, which this room does not.
+    """
+    api = require("tensorboard.plugins.hparams.api_pb2", extra="tf")
+    plugin = require("tensorboard.plugins.hparams.plugin_data_pb2", extra="tf")
+    metadata = require("tensorboard.plugins.hparams.metadata", extra="tf")
+    status = api.Status.Value("STATUS_FAILURE" if failed else "STATUS_SUCCESS")
+    data = plugin.HParamsPluginData(
+        session_end_info=plugin.SessionEndInfo(status=status, end_time_secs=time.time())
     )
+    message = _summaries().Summary
+    value = message.Value(
+        tag=HPARAMS_END_TAG,
+        metadata=metadata.create_summary_metadata(data),
+        tensor=metadata.NULL_TENSOR,
+    )
+    return message(value=[value])

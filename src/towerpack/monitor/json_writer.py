@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ class JSONWriter(MonitorBase):
 
     `stats.jsonl` gets a line for each, appended: a crash loses at most the last line. `stats.json`
     holds the same records as one list, the format of old tools, and is completed at the end of
-    every epoch by writing over its closing bracket. A run that goes on appends; a run that begins
-    anew in the same directory moves the old files aside.
+    every epoch by writing over its closing bracket. A run that goes on drops the records of steps
+    that are about to come again, and appends: one continuous file, every step once. A run that
+    begins anew in the same directory moves the old files aside. NaN and infinity become null.
     """
 
     LINES = "stats.jsonl"
@@ -28,35 +30,58 @@ class JSONWriter(MonitorBase):
     def __init__(self) -> None:
         self._directory: Path | None = None
         self._record: dict[str, Any] = {}
+        self._earlier: list[dict[str, Any]] = []
 
     @classmethod
-    def load_existing_json(cls, directory: str | Path) -> list[dict[str, Any]]:
-        """The records of an earlier run; an incomplete last line is left out."""
-        path = Path(directory, cls.LINES)
-        records = []
-        for line in path.read_text().splitlines() if path.exists() else []:
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
-                logger.warning("%s has an incomplete line, left out: %r", path, line[:80])
-        return records
+    def load_existing_json(cls, directory: str | Path | None = None) -> list[dict[str, Any]]:
+        """The records of an earlier run, by default in the logger's directory.
+
+        An incomplete last line, which a killed process leaves, is left out; so are steps that a
+        later record overtook.
+        """
+        directory = directory or logger.get_logger_dir()
+        return read_records(Path(directory, cls.LINES)) if directory else []
+
+    @classmethod
+    def load_existing_epoch_number(cls, directory: str | Path | None = None) -> int | None:
+        """The last epoch of an earlier run, or None."""
+        records = cls.load_existing_json(directory)
+        return int(records[-1]["epoch_num"]) if records else None
 
     def open(self, run: RunInfo) -> None:
         self._directory = run.directory
         if run.directory is None:
             return
         records = self.load_existing_json(run.directory)
-        if records and records[-1].get("epoch_num", 0) + 1 != run.starting_epoch:
-            for name in (self.LINES, self.LIST):
-                if Path(run.directory, name).exists():
-                    os.replace(Path(run.directory, name), Path(run.directory, f"{name}.old"))
+        kept = [x for x in records if run.is_before(x["global_step"], x["epoch_num"])]
+        # Without the state of a checkpoint, a gap means that they are another run's records.
+        strange = kept and not run.resumed and kept[-1]["epoch_num"] + 1 < run.starting_epoch
+        if strange or not kept:
+            self._move_aside(run.directory)
+            kept = []
+        self._write_all(run.directory, kept)
+        self._empty = not kept
+        self._earlier = kept
+
+    def history(self) -> Iterator[tuple[str, int, float]]:
+        records, self._earlier = self._earlier, []
+        for record in records:
+            for name, value in record.items():
+                if name not in ("epoch_num", "global_step"):
+                    yield name, record["global_step"], math.nan if value is None else value
+
+    def _move_aside(self, directory: Path) -> None:
+        moved = [name for name in (self.LINES, self.LIST) if Path(directory, name).exists()]
+        for name in moved:
+            os.replace(directory / name, directory / f"{name}.old")
+        if moved:
             logger.info("the scalars of an earlier run are now in %s.old", self.LINES)
-            records = []
-        with atomic_file(Path(run.directory, self.LINES), "w") as file:
+
+    def _write_all(self, directory: Path, records: list[dict[str, Any]]) -> None:
+        with atomic_file(directory / self.LINES, "w") as file:
             file.writelines(json.dumps(record) + "\n" for record in records)
-        with atomic_file(Path(run.directory, self.LIST), "w") as file:
+        with atomic_file(directory / self.LIST, "w") as file:
             file.write("[" + ",".join("\n" + json.dumps(record) for record in records) + "\n]\n")
-        self._empty = not records
 
     def process_scalar(self, name: str, value: float, step: int, epoch: int) -> None:
         if self._record and self._record["global_step"] != step:
@@ -84,3 +109,22 @@ class JSONWriter(MonitorBase):
             file.seek(file.tell() - len("\n]\n"))
             file.write(("\n" if self._empty else ",\n") + line + "\n]\n")
         self._empty = False
+
+
+def read_records(path: str | Path) -> list[dict[str, Any]]:
+    """The whole records of a file of JSON lines with `global_step`, in rising order of steps.
+
+    A line that is cut is left out, and so is what a later record of a smaller step overtook.
+    """
+    path = Path(path)
+    records: list[dict[str, Any]] = []
+    for line in path.read_text("utf-8").splitlines() if path.exists() else []:
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            logger.warning("%s has an incomplete line, left out: %r", path, line[:80])
+            continue
+        while records and records[-1]["global_step"] > record["global_step"]:
+            records.pop()
+        records.append(record)
+    return records

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from towerpack.core.optional import require
 from towerpack.monitor.base import MonitorBase, RunInfo
+from towerpack.monitor.verdict import EpochTimes, verdict
+
+TOWER_PREFIX = re.compile(r"tower\d+/")
+SUMMARY_SUFFIX = "-summary"
 
 
 class Monitors:
-    """`trainer.monitors`: takes scalars and pictures, keeps the scalars' history, passes all on."""
+    """`trainer.monitors`: takes scalars and pictures, keeps the scalars' history, passes all on.
+
+    Not thread-safe: it belongs to the training thread.
+
+    >>> monitors = Monitors([])
+    >>> monitors.at(step=10, epoch=1)
+    >>> monitors.put_scalar("cost", 0.5)
+    >>> monitors.get_latest("cost"), monitors.get_history("cost")
+    (0.5, [(10, 0.5)])
+    """
 
     def __init__(self, monitors: Sequence[MonitorBase]):
         for monitor in monitors:
@@ -22,8 +39,13 @@ class Monitors:
         self._history: dict[str, list[tuple[int, float]]] = {}
 
     def open(self, run: RunInfo) -> None:
+        """Opens every monitor; the history of a resumed run is what they still have of it."""
         for monitor in self.monitors:
             monitor.open(run)
+        for monitor in self.monitors:
+            if not self._history:
+                for name, step, value in monitor.history():
+                    self._history.setdefault(name, []).append((step, value))
 
     def at(self, step: int, epoch: int) -> None:
         """Says when what follows is put."""
@@ -58,17 +80,60 @@ class Monitors:
         for monitor in self.monitors:
             monitor.process_histogram(name, flat, self.step, self.epoch)
 
-    def put_summary(self, serialized: bytes) -> None:
-        """A serialized `Summary` of TensorBoard; its scalars go where scalars go."""
-        summary_pb2 = require("tensorboard.compat.proto.summary_pb2", extra="tf")
-        summary = summary_pb2.Summary.FromString(serialized)
-        for value in summary.value:
+    def put_text(self, name: str, text: str) -> None:
+        """Some Markdown."""
+        for monitor in self.monitors:
+            monitor.process_text(name, text, self.step, self.epoch)
+
+    def put_hyperparameters(self, values: Mapping[str, Any]) -> None:
+        """What was chosen for this run, to compare runs by; other types than numbers become str."""
+        plain = {
+            name: value if isinstance(value, bool | int | float | str) else str(value)
+            for name, value in values.items()
+        }
+        for monitor in self.monitors:
+            monitor.process_hyperparameters(plain)
+
+    def put_graph(self, graph: bytes | Callable[[], bytes]) -> None:
+        """A serialized `GraphDef`, or a function that makes it, which a thread may call."""
+        make = graph if callable(graph) else lambda: graph
+        for monitor in self.monitors:
+            monitor.process_graph(make)
+
+    def put_summary(self, summary: Any) -> None:
+        """A `Summary` of TensorBoard, as message or serialized; its scalars go where scalars go.
+
+        Tags lose `towerN/` and a trailing `-summary`.
+        """
+        message = require("tensorboard.compat.proto.summary_pb2", extra="tf").Summary
+        # The message may be TensorFlow's class of the same name: bytes are what they share.
+        serialized = summary if isinstance(summary, bytes) else summary.SerializeToString()
+        for value in message.FromString(serialized).value:
+            value.tag = TOWER_PREFIX.sub("", value.tag).removesuffix(SUMMARY_SUFFIX)
             if value.HasField("simple_value"):
                 self.put_scalar(value.tag, value.simple_value)
                 continue
-            single = summary_pb2.Summary(value=[value]).SerializeToString()
+            single = message(value=[value]).SerializeToString()
             for monitor in self.monitors:
                 monitor.process_summary(single, self.step, self.epoch)
+
+    def put_event(self, event: Any) -> None:
+        """An `Event` of TensorBoard, as message or serialized; its step and time are set here."""
+        message = require("tensorboard.compat.proto.event_pb2", extra="tf").Event
+        own = message.FromString(event if isinstance(event, bytes) else event.SerializeToString())
+        own.step, own.wall_time = self.step, time.time()
+        serialized = own.SerializeToString()
+        for monitor in self.monitors:
+            monitor.process_event(serialized, self.step, self.epoch)
+
+    def put_times(self, times: EpochTimes) -> str:
+        """Where the epoch's time went: scalars `time/...` in seconds. Returns the verdict."""
+        line = verdict(times)
+        for name, seconds in times.scalars().items():
+            self.put_scalar(f"time/{name}", seconds)
+        for monitor in self.monitors:
+            monitor.process_times(times, line, self.step, self.epoch)
+        return line
 
     def get_latest(self, name: str) -> float:
         return self.get_history(name)[-1][1]
@@ -83,13 +148,18 @@ class Monitors:
         for monitor in self.monitors:
             monitor.flush(self.step, self.epoch)
 
-    def close(self) -> None:
-        """Closes every monitor; the first error is raised after all have had their turn."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Ends and closes every monitor; the first failure is raised after all had their turn.
+
+        `error` is what ended the run; by default the exception that is being handled, if any.
+        """
+        error = error or sys.exception()
         failure: Exception | None = None
         for monitor in self.monitors:
-            try:
-                monitor.close()
-            except Exception as error:  # noqa: BLE001 (raised below, after the others)
-                failure = failure or error
+            for action in (lambda monitor=monitor: monitor.end(error), monitor.close):
+                try:
+                    action()
+                except Exception as problem:  # noqa: BLE001 (raised below, after the others)
+                    failure = failure or problem
         if failure:
             raise failure

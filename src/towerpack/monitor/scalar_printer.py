@@ -1,36 +1,105 @@
-"""Scalars in the log, one line per epoch."""
+"""Scalars on the console, a table per epoch, and in the log."""
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sys
 from collections.abc import Sequence
 
+from rich.console import Console
+from rich.table import Table
+
 from towerpack.core import logger
+from towerpack.core.progress import is_live
 from towerpack.monitor.base import MonitorBase
+
+_ONLY_IN_FILE = {"only_in_file": True}  # see `core.logger`
 
 
 class ScalarPrinter(MonitorBase):
-    """Logs the scalars of each epoch in one line, sorted by name.
+    """Prints the scalars of each epoch, sorted by name: `{:.5g}`, and the change since the last.
 
+    On a terminal or in a notebook that is one table per epoch, elsewhere one plain line; `log.log`
+    has the line in either case. `enable_step` also logs scalars after each step that put some.
     `whitelist` and `blacklist` are regular expressions searched in the names.
     """
 
     def __init__(
-        self, whitelist: Sequence[str] | None = None, blacklist: Sequence[str] | None = None
+        self,
+        enable_step: bool = False,
+        enable_epoch: bool = True,
+        whitelist: Sequence[str] | None = None,
+        blacklist: Sequence[str] | None = None,
     ):
+        self.enable_step, self.enable_epoch = enable_step, enable_epoch
         self._wanted = [re.compile(pattern) for pattern in (whitelist if whitelist else [""])]
         self._unwanted = [re.compile(pattern) for pattern in blacklist or []]
         self._scalars: dict[str, float] = {}
+        self._before: dict[str, float] = {}  # of the epoch before
+        self._of_step: dict[str, float] = {}
+        self._step = 0
 
     def process_scalar(self, name: str, value: float, step: int, epoch: int) -> None:
         wanted = any(pattern.search(name) for pattern in self._wanted)
-        if wanted and not any(pattern.search(name) for pattern in self._unwanted):
-            self._scalars[name] = value
+        if not wanted or any(pattern.search(name) for pattern in self._unwanted):
+            return
+        self._scalars[name] = value
+        if self.enable_step:
+            if step != self._step:
+                self._log_step()
+            self._step = step
+            self._of_step[name] = value
 
     def flush(self, step: int, epoch: int) -> None:
-        if self._scalars:
-            scalars = "  ".join(
-                f"{name} {self._scalars[name]:.5g}" for name in sorted(self._scalars)
+        self._log_step()
+        if self._scalars and self.enable_epoch:
+            live = is_live()
+            if live:
+                self._show(self._table(step, epoch))
+            logger.info(
+                "epoch %d, step %d: %s",
+                epoch,
+                step,
+                _in_line(self._scalars),
+                extra=_ONLY_IN_FILE if live else None,
             )
-            logger.info("epoch %d, step %d: %s", epoch, step, scalars)
+        self._before |= self._scalars
         self._scalars = {}
+
+    def close(self) -> None:
+        self._log_step()
+
+    def _log_step(self) -> None:
+        if self._of_step:
+            logger.info("step %d: %s", self._step, _in_line(self._of_step))
+        self._of_step = {}
+
+    def _table(self, step: int, epoch: int) -> Table:
+        table = Table(
+            title=f"epoch {epoch}, step {step:,}", title_justify="left", show_header=False, box=None
+        )
+        table.add_column("scalar", overflow="fold")
+        table.add_column("value", justify="right", style="bold", no_wrap=True)
+        table.add_column("change", justify="right", style="dim", no_wrap=True)
+        for name in sorted(self._scalars):
+            value, before = self._scalars[name], self._before.get(name)
+            change = "" if before is None or before == value else f"{value - before:+.2g}"
+            table.add_row(name, f"{value:.5g}", change)
+        return table
+
+    def _show(self, table: Table) -> None:
+        stream = sys.stdout if logger.in_notebook() else sys.stderr
+        # A console that has gone loses the table, not the run: the log file has the numbers.
+        with contextlib.suppress(OSError, ValueError):
+            _Console(file=stream).print(table)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process; here the `BrokenPipeError` goes on to the caller."""
+        raise  # rich calls this where it handles the error
+
+
+def _in_line(scalars: dict[str, float]) -> str:
+    return "  ".join(f"{name} {scalars[name]:.5g}" for name in sorted(scalars))

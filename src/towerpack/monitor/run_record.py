@@ -1,0 +1,190 @@
+"""The facts of a run on the disk: what it is, how it stands, where its time goes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from towerpack.core.files import atomic_file
+from towerpack.monitor.base import MonitorBase, RunInfo
+from towerpack.monitor.environment import environment
+from towerpack.monitor.json_writer import read_records
+from towerpack.monitor.process_identity import process_identity
+from towerpack.monitor.verdict import EpochTimes
+
+FORMAT = 1
+WRITE_INTERVAL = 1.0  # seconds: an epoch may be shorter than what putting a file on a disk takes
+LONGEST_ERROR = 2000  # characters of what ended a run
+NOT_RANKED = ("time/", "learning_rate")  # no smaller or larger value of these is better
+
+
+class RunRecord(MonitorBase):
+    """Keeps `run.json` and `times.jsonl` in the run's directory, for `towerpack runs` and `report`.
+
+    `run.json` says what runs (command, configuration, environment), where it stands (state, epoch,
+    step, speed) and the smallest, largest and last value of each scalar. It is replaced as a whole,
+    after every epoch but at most once a second, and at the end. `times.jsonl` has a line for each
+    epoch: where its time went, and the verdict. A resumed run goes on with both.
+
+    State is `running`, `finished`, `interrupted` (Ctrl-C, SIGTERM) or `failed`; whoever reads
+    `running` should ask `process_identity.is_alive` whether that is still so.
+    """
+
+    FILE = "run.json"
+    TIMES = "times.jsonl"
+
+    def __init__(self) -> None:
+        self._directory: Path | None = None
+        self._facts: dict[str, Any] = {}
+        self._written = -math.inf
+
+    @classmethod
+    def load(cls, directory: str | Path) -> dict[str, Any] | None:
+        """The facts of the run in a directory; None where there are none."""
+        try:
+            facts = json.loads(Path(directory, cls.FILE).read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{Path(directory, cls.FILE)} is no run record: {error}") from error
+        if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+            raise ValueError(f"{Path(directory, cls.FILE)} is no run record of format {FORMAT}")
+        return facts
+
+    @classmethod
+    def load_times(cls, directory: str | Path) -> list[dict[str, Any]]:
+        """The times of each epoch, oldest first."""
+        return read_records(Path(directory, cls.TIMES))
+
+    def open(self, run: RunInfo) -> None:
+        self._directory = run.directory
+        if run.directory is None:
+            return
+        run.directory.mkdir(parents=True, exist_ok=True)
+        now = time.time()
+        before = self.load(run.directory) if run.goes_on else None
+        self._facts = {
+            "format": FORMAT,
+            "state": "running",
+            "error": "",
+            "process": process_identity(),
+            "command": " ".join(sys.argv),
+            "started": before["started"] if before else now,
+            "sessions": [*(before["sessions"] if before else []), _session(run, now)],
+            "updated": now,
+            "epoch": run.starting_epoch - 1,
+            "max_epoch": run.max_epoch,
+            "step": run.starting_step,
+            "steps_per_epoch": run.steps_per_epoch,
+            "steps_per_second": None,
+            "verdict": "",
+            "scalars": before["scalars"] if before else {},
+            "hyperparameters": before["hyperparameters"] if before else {},
+            "configuration": plain(run.configuration),
+            "environment": environment(),
+            "devices": list(run.devices),
+        }
+        times = [
+            x
+            for x in self.load_times(run.directory)
+            if run.is_before(x["global_step"], x["epoch_num"])
+        ]
+        with atomic_file(run.directory / self.TIMES, "w") as file:
+            file.writelines(json.dumps(record) + "\n" for record in times)
+        self._last_step, self._last_time = run.starting_step, time.monotonic()
+        self._write()
+
+    def process_scalar(self, name: str, value: float, step: int, epoch: int) -> None:
+        if self._directory is None:
+            return
+        known = self._facts["scalars"].setdefault(name, {})
+        point = [value if math.isfinite(value) else None, step, epoch]
+        known["last"] = point
+        if not math.isfinite(value) or name.startswith(NOT_RANKED):
+            return
+        if "min" not in known or value < known["min"][0]:
+            known["min"] = point
+        if "max" not in known or value > known["max"][0]:
+            known["max"] = point
+
+    def process_hyperparameters(self, values: Mapping[str, Any]) -> None:
+        if self._directory is not None:
+            self._facts["hyperparameters"] |= plain(values)
+
+    def process_times(self, times: EpochTimes, verdict: str, step: int, epoch: int) -> None:
+        if self._directory is None:
+            return
+        self._facts["verdict"] = verdict
+        record: dict[str, Any] = {"epoch_num": epoch, "global_step": step, **times.scalars()}
+        record["verdict"] = verdict
+        record["stages"] = [
+            {**asdict(stage), "load": stage.load / times.total if times.total else 0.0}
+            for stage in times.stages
+        ]
+        record["callbacks_by_name"] = dict(times.by_callback)
+        with open(self._directory / self.TIMES, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def flush(self, step: int, epoch: int) -> None:
+        if self._directory is None:
+            return
+        now = time.monotonic()
+        if step > self._last_step:
+            seconds = max(now - self._last_time, 1e-9)
+            self._facts["steps_per_second"] = (step - self._last_step) / seconds
+            self._last_step, self._last_time = step, now
+        self._facts |= {"epoch": epoch, "step": step}
+        if now - self._written >= WRITE_INTERVAL:
+            self._write()
+
+    def end(self, error: BaseException | None) -> None:
+        if self._directory is None:
+            return
+        state = "finished"
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+            state = "interrupted"
+        elif error is not None:
+            state = "failed"
+            self._facts["error"] = f"{type(error).__name__}: {error}"[:LONGEST_ERROR]
+        self._facts["state"] = self._facts["sessions"][-1]["state"] = state
+        self._facts["sessions"][-1]["ended"] = time.time()
+        self._write()
+
+    def _write(self) -> None:
+        if self._directory is None:
+            return
+        self._facts["updated"] = time.time()
+        with atomic_file(self._directory / self.FILE, "w") as file:
+            json.dump(self._facts, file, indent=1, allow_nan=False)
+        self._written = time.monotonic()
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON has it: what is not a number, text, list or mapping becomes its `str`."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def _session(run: RunInfo, now: float) -> dict[str, Any]:
+    return {
+        "started": now,
+        "ended": None,
+        "state": "running",
+        "from_epoch": run.starting_epoch,
+        "from_step": run.starting_step,
+        "pid": os.getpid(),
+    }

@@ -1,0 +1,153 @@
+"""Where the time of an epoch went, and in one line what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from towerpack.dataflow.base import DataFlow
+from towerpack.dataflow.stage_costs import StageCost, slowest, stage_costs
+from towerpack.dataflow.statistics import snapshot
+from towerpack.monitor.environment import available_cores
+
+# Shares of an epoch. Below the first, waiting is within what timers and schedulers cause anyway;
+# from the second on, removing the cause makes the run visibly faster.
+NEGLIGIBLE = 0.05
+WORTH_CHANGING = 0.15
+# A worker that computes for this share of the time is busy; under the other it mostly waits.
+BUSY, IDLE = 0.75, 0.5
+
+
+@dataclass(frozen=True)
+class EpochTimes:
+    """The seconds of one epoch by what the training thread did, and the data's stages meanwhile.
+
+    `data`: the step waited for its input. `step`: it computed. `callbacks`: everything they do,
+    inference and saving included. `by_callback` may name the costly ones. `stages` come from
+    `StageClock.lap()`.
+    """
+
+    total: float
+    data: float
+    step: float
+    callbacks: float
+    stages: Sequence[StageCost] = ()
+    by_callback: Mapping[str, float] = field(default_factory=dict)
+    cores: int = field(default_factory=available_cores)
+
+    def __post_init__(self) -> None:
+        parts = (self.total, self.data, self.step, self.callbacks)
+        if not all(seconds >= 0 for seconds in parts):
+            raise ValueError(f"expected seconds of at least 0, received {parts}")
+
+    @property
+    def other(self) -> float:
+        """What is left: Python between the steps."""
+        return max(0.0, self.total - self.data - self.step - self.callbacks)
+
+    def share(self, seconds: float) -> float:
+        whole = max(self.total, self.data + self.step + self.callbacks)
+        return seconds / whole if whole else 0.0
+
+    def scalars(self) -> dict[str, float]:
+        """What goes to the monitors as `time/...`."""
+        return {
+            "epoch": self.total,
+            "data": self.data,
+            "step": self.step,
+            "callbacks": self.callbacks,
+            "other": self.other,
+        }
+
+
+class StageClock:
+    """What the stages of a flow have cost since it was last asked.
+
+    >>> from towerpack.dataflow import BatchData, FakeData
+    >>> flow = BatchData(FakeData([[4]], size=8), 4)
+    >>> clock = StageClock(flow)
+    >>> _ = list(flow)
+    >>> [stage.label for stage in clock.lap()]
+    ['BatchData', 'FakeData']
+    """
+
+    def __init__(self, flow: DataFlow):
+        self.flow = flow
+        self._last = snapshot(flow)
+
+    def lap(self) -> list[StageCost]:
+        costs = stage_costs(self.flow, self._last)
+        self._last = snapshot(self.flow)
+        return costs
+
+
+def verdict(times: EpochTimes) -> str:
+    """One line: the shares of the time, the bottleneck, and what to change about it.
+
+    >>> print(verdict(EpochTimes(total=10, data=0.1, step=9.5, callbacks=0.2)))
+    1% waiting for data, 95% in the step, 2% in callbacks: the step is the limit, the data keeps up
+    """
+    shares = (
+        f"{times.share(times.data):.0%} waiting for data, {times.share(times.step):.0%} in the "
+        f"step, {times.share(times.callbacks):.0%} in callbacks"
+    )
+    return f"{shares}: {_advice(times)}"
+
+
+def _advice(times: EpochTimes) -> str:
+    if times.total <= 0:
+        return "nothing was measured"
+    culprits = {
+        "data": times.share(times.data),
+        "callbacks": times.share(times.callbacks),
+        "other": times.share(times.other),
+    }
+    worst = max(culprits, key=lambda name: culprits[name])
+    if culprits[worst] < WORTH_CHANGING:
+        keeps_up = "keeps up" if culprits["data"] < NEGLIGIBLE else "nearly keeps up"
+        return f"the step is the limit, the data {keeps_up}"
+    if worst == "data":
+        return _about_data(times)
+    if worst == "callbacks":
+        return _about_callbacks(times)
+    return (
+        f"{culprits['other']:.0%} passes in Python between the steps; larger batches, or fewer "
+        "callbacks that watch every step, let more of it run at once"
+    )
+
+
+def _about_callbacks(times: EpochTimes) -> str:
+    if not times.by_callback:
+        return "callbacks are the limit; let the costly ones run less often (PeriodicTrigger)"
+    name = max(times.by_callback, key=lambda key: times.by_callback[key])
+    share = times.share(times.by_callback[name])
+    return f"{name} takes {share:.0%}; let it run less often (PeriodicTrigger)"
+
+
+def _about_data(times: EpochTimes) -> str:
+    stage = slowest(times.stages)
+    if stage is None:
+        return "the data is the limit; `towerpack bench FILE.py:FLOW` shows its slowest stage"
+    load = stage.load / times.total
+    head = f"the data is the limit, {stage.label} its slowest stage"
+    if not any(cost.parallel for cost in times.stages):
+        return (
+            f"{head} ({load:.0%} of one thread); run the flow in processes: "
+            "MultiProcessRunner(flow, num_prefetch, num_proc)"
+        )
+    if stage.workers == 0:
+        return f"{head}, and not in the workers; move it below the parallel stage"
+    workers = f"{stage.workers} worker{'s' if stage.workers > 1 else ''}"
+    busy = sum(cost.load for cost in times.stages if cost.workers and not cost.parallel)
+    load = min(1.0, busy / times.total)
+    if load < IDLE:
+        return (
+            f"the data is the limit, yet its {workers} work only {load:.0%} of the time; batch "
+            "below the parallel stage, so that fewer and larger pieces travel"
+        )
+    head = f"{head} ({workers}, {load:.0%} busy)"
+    if stage.workers < times.cores:
+        return f"{head}; use more workers, there are {times.cores} cores"
+    if load < BUSY:
+        return f"{head}; the cores are shared with the step: make the stage cheaper or cache it"
+    return f"{head}; make it cheaper, cache its result, or prepare data on other machines"

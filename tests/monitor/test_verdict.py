@@ -1,0 +1,80 @@
+"""One line that says what to change: each cause gets its own advice."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from towerpack.dataflow import BatchData, DataFromList, MapData, MultiProcessRunner
+from towerpack.dataflow.stage_costs import StageCost
+from towerpack.monitor import EpochTimes, StageClock, verdict
+
+
+def stages(workers, seconds, parallel=True, label="MapData"):
+    slow = StageCost(label, 1, workers, False, 100, seconds)
+    return [StageCost("MultiProcessRunner", 0, 0, True, 100, 1.0), slow] if parallel else [slow]
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        (EpochTimes(10, 0.2, 9.5, 0.1), "the step is the limit, the data keeps up"),
+        (EpochTimes(10, 1.0, 8.5, 0.1), "the data nearly keeps up"),
+        (EpochTimes(10, 6, 3, 0.5), "towerpack bench"),
+        (
+            EpochTimes(10, 6, 3, 0.5, stages(0, 9.5, parallel=False)),
+            r"MapData its slowest stage \(95% of one thread\); run the flow in processes",
+        ),
+        (
+            EpochTimes(10, 6, 3, 0.5, stages(2, 19, label="decode"), cores=8),
+            r"decode its slowest stage \(2 workers, 95% busy\); use more workers, there are 8",
+        ),
+        (EpochTimes(10, 6, 3, 0.5, stages(2, 19), cores=2), "make it cheaper, cache its result"),
+        (EpochTimes(10, 6, 3, 0.5, stages(2, 13), cores=2), "shared with the step"),
+        (EpochTimes(10, 6, 3, 0.5, stages(4, 4), cores=2), "work only 10% of the time; batch"),
+        (EpochTimes(10, 6, 3, 0.5, stages(0, 9)), "move it below the parallel stage"),
+        (EpochTimes(10, 0, 5, 5), "let the costly ones run less often"),
+        (
+            EpochTimes(10, 0, 5, 5, by_callback={"ModelSaver": 4, "Other": 1}),
+            "ModelSaver takes 40%; let it run less often",
+        ),
+        (EpochTimes(10, 0, 5, 0.1), "49% passes in Python between the steps"),
+        (EpochTimes(0, 0, 0, 0), "nothing was measured"),
+    ],
+)
+def test_the_cause_decides_the_advice(times, words):
+    import re
+
+    line = verdict(times)
+    assert re.search(words, line), line
+    assert "\n" not in line
+
+
+def test_the_shares_come_first_and_other_is_what_is_left():
+    times = EpochTimes(total=10, data=5, step=3, callbacks=1)
+    assert verdict(times).startswith("50% waiting for data, 30% in the step, 10% in callbacks: ")
+    assert times.other == 1
+    assert times.scalars() == {"epoch": 10, "data": 5, "step": 3, "callbacks": 1, "other": 1}
+
+
+def test_negative_times_are_refused():
+    with pytest.raises(ValueError, match="received"):
+        EpochTimes(1, -1, 0, 0)
+
+
+def slow(datapoint):
+    time.sleep(0.002)
+    return datapoint
+
+
+def test_a_real_flow_is_blamed_on_its_slow_stage():
+    source = DataFromList([[i] for i in range(64)], shuffle=False)
+    flow = MultiProcessRunner(BatchData(MapData(source, slow), 8), 2, 1)
+    clock = StageClock(flow)
+    begun = time.perf_counter()
+    assert len(list(flow)) == 8
+    total = time.perf_counter() - begun
+    line = verdict(EpochTimes(total, data=0.9 * total, step=0, callbacks=0, stages=clock.lap()))
+    assert "the data is the limit" in line
+    assert not any(cost.datapoints for cost in clock.lap())  # each lap counts from the last
