@@ -7,41 +7,64 @@ from typing import Any
 
 import numpy as np
 
+from towerpack.callbacks.base import TrainerView
 from towerpack.tower import get_op_tensor_name
 
 
 class Inferencer:
-    """Takes in the values of some tensors over all batches of a set, and ends in scalars."""
+    """Takes in the values of some tensors over all batches of a set, and ends in scalars.
+
+    Override `_get_fetches` (names of tensors), `_before_inference`, `_on_fetches` (the values of
+    one batch, in the order of the names; each batch comes exactly once, in the order of the set)
+    and `_after_inference` (the scalars to put to the monitors). `trainer` is there from
+    `_before_inference` on, for pictures say.
+    """
+
+    trainer: TrainerView
 
     def get_fetches(self) -> list[str]:
         """Names of the tensors it wants."""
-        raise NotImplementedError
+        return list(self._get_fetches())
 
     def before_inference(self) -> None:
         """A new pass begins."""
+        self._before_inference()
 
     def on_fetches(self, values: list[Any]) -> None:
         """The values of one batch, in the order of `get_fetches`."""
+        self._on_fetches(values)
 
     def after_inference(self) -> dict[str, float]:
         """The scalars to log."""
-        return {}
+        return dict(self._after_inference() or {})
+
+    def _get_fetches(self) -> Sequence[str]:
+        raise NotImplementedError(f"{type(self).__name__} must define _get_fetches()")
+
+    def _before_inference(self) -> None: ...
+
+    def _on_fetches(self, values: list[Any]) -> None: ...
+
+    def _after_inference(self) -> dict[str, float] | None: ...
 
 
 class ScalarStats(Inferencer):
-    """The plain mean over batches of scalar tensors, logged as `<prefix>_<name>`."""
+    """The plain mean over batches of scalar tensors, logged as `<prefix>_<name>`.
+
+    >>> stats = ScalarStats(["cost", "accuracy"])
+    """
 
     def __init__(self, names: str | Sequence[str], prefix: str = "validation"):
         self.names = [names] if isinstance(names, str) else list(names)
         self.prefix = prefix
 
-    def get_fetches(self) -> list[str]:
+    def _get_fetches(self) -> list[str]:
         return self.names
 
-    def before_inference(self) -> None:
+    def _before_inference(self) -> None:
         self._values: list[list[float]] = []
 
-    def on_fetches(self, values: list[Any]) -> None:
+    def _on_fetches(self, values: list[Any]) -> None:
         for name, value in zip(self.names, values, strict=True):
             if np.ndim(value):
                 raise ValueError(
@@ -49,7 +72,7 @@ class ScalarStats(Inferencer):
                 )
         self._values.append([float(value) for value in values])
 
-    def after_inference(self) -> dict[str, float]:
+    def _after_inference(self) -> dict[str, float]:
         means = np.mean(self._values, axis=0)
         ops = [get_op_tensor_name(name)[0] for name in self.names]
         return {
@@ -69,13 +92,13 @@ class ClassificationError(Inferencer):
     ):
         self.wrong_tensor, self.summary_name = wrong_tensor, summary_name
 
-    def get_fetches(self) -> list[str]:
+    def _get_fetches(self) -> list[str]:
         return [self.wrong_tensor]
 
-    def before_inference(self) -> None:
+    def _before_inference(self) -> None:
         self._wrong = self._total = 0
 
-    def on_fetches(self, values: list[Any]) -> None:
+    def _on_fetches(self, values: list[Any]) -> None:
         (vector,) = values
         if np.ndim(vector) != 1:
             raise ValueError(
@@ -85,5 +108,44 @@ class ClassificationError(Inferencer):
         self._wrong += int(np.sum(vector))
         self._total += len(vector)
 
-    def after_inference(self) -> dict[str, float]:
+    def _after_inference(self) -> dict[str, float]:
         return {self.summary_name: self._wrong / self._total if self._total else 0.0}
+
+
+class BinaryClassificationStats(Inferencer):
+    """Precision and recall of a binary decision over the whole set.
+
+    `pred_tensor_name` and `label_tensor_name` are vectors of 0 and 1. Logged as
+    `<prefix>_precision` and `<prefix>_recall`; 0 where there is nothing to divide by.
+
+    >>> stats = BinaryClassificationStats("decision", "label")
+    """
+
+    def __init__(self, pred_tensor_name: str, label_tensor_name: str, prefix: str = "val"):
+        self.names, self.prefix = [pred_tensor_name, label_tensor_name], prefix
+
+    def _get_fetches(self) -> list[str]:
+        return self.names
+
+    def _before_inference(self) -> None:
+        self._hits = self._predicted = self._real = 0
+
+    def _on_fetches(self, values: list[Any]) -> None:
+        prediction, label = (np.asarray(value) for value in values)
+        for name, array in zip(self.names, (prediction, label), strict=True):
+            if not np.isin(array, (0, 1)).all():
+                raise ValueError(f"expected 0 and 1 in {name!r}, received {np.unique(array)[:5]}")
+        if prediction.shape != label.shape:
+            raise ValueError(
+                f"expected {self.names} to have one shape, received {prediction.shape} and "
+                f"{label.shape}"
+            )
+        self._hits += int(np.sum((prediction == 1) & (label == 1)))
+        self._predicted += int(np.sum(prediction == 1))
+        self._real += int(np.sum(label == 1))
+
+    def _after_inference(self) -> dict[str, float]:
+        return {
+            f"{self.prefix}_precision": self._hits / self._predicted if self._predicted else 0.0,
+            f"{self.prefix}_recall": self._hits / self._real if self._real else 0.0,
+        }

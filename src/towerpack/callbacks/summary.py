@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from towerpack.callbacks.base import Callback
+from towerpack.callbacks.epoch_end import EpochEnd
+from towerpack.tower import get_op_tensor_name
 from towerpack.tower.summary import ALL_SUMMARIES
 
 
@@ -13,7 +18,12 @@ class MovingAverageSummary(Callback):
     """Puts what `add_moving_summary` has averaged, and the input's numbers, to the monitors.
 
     The averages live on the device and are updated inside the step: this reads them, once an epoch.
+    `collection` and `train_op` are taken for the sake of old scripts; here there is one collection,
+    and its updates are always part of the step.
     """
+
+    def __init__(self, collection: Any = None, train_op: Any = None):
+        self.collection, self.train_op = collection, train_op
 
     def _trigger(self) -> None:
         for name, average in self.trainer.moving_averages.items():
@@ -27,20 +37,29 @@ class MergeAllSummaries(Callback):
 
     They are those of `add_tensor_summary`, `add_param_summary` and the like, which go to the
     monitors, and those of `tf.summary` and `tf.compat.v1.summary` called in the tower, which go to
-    an event file of their own. Other steps do not compute them.
+    an event file of their own. Other steps do not compute them, and are free to be fused.
+
+    `run_alone` and `key` are taken for the sake of old scripts: summaries are always computed by a
+    step, which takes its own batch, and there is one collection of them.
     """
 
-    def __init__(self, period: int = 0):
+    def __init__(self, period: int = 0, run_alone: bool = False, key: Any = None):
         if period < 0:
             raise ValueError(f"expected period >= 0, received {period}")
-        self.period = period
+        self.period, self.run_alone, self.key = period, run_alone, key
+        self._end = EpochEnd()
 
-    def _before_run(self) -> Sequence[str] | None:
+    def _next_due(self) -> int | None:
         if not self.trainer.has_summaries:
             return None
-        last = self.local_step == self.trainer.steps_per_epoch - 1
-        due = self.period and (self.local_step + 1) % self.period == 0
-        return [ALL_SUMMARIES] if last or due else None
+        last = self._end.step(self.trainer)
+        if not self.period:
+            return last
+        coming = self.global_step + 1
+        return min(last, coming + -self._end.position(self.trainer) % self.period)
+
+    def _before_run(self) -> Sequence[str] | None:
+        return [ALL_SUMMARIES]
 
     def _after_run(self, values: list[Any] | None) -> None:
         if values is None:
@@ -54,3 +73,46 @@ class MergeAllSummaries(Callback):
             monitors.put_histogram(name, value)
         for name, value in summaries["image"].items():
             monitors.put_image(name, value)
+
+
+class SimpleMovingAverage(Callback):
+    """Puts the mean of scalar tensors over the last `window` steps as `<name>/SMA`, once an epoch.
+
+    It fetches them in every step, which therefore cannot be fused: `add_moving_summary` in the
+    tower costs nothing of the kind. A single name stands for one tensor. The window goes on after
+    a restart.
+
+    >>> average = SimpleMovingAverage("cost", window=100)
+    """
+
+    def __init__(self, tensors: str | Sequence[str], window: int):
+        if window < 1:
+            raise ValueError(f"expected a window of at least one step, received {window}")
+        self.names = [tensors] if isinstance(tensors, str) else list(tensors)
+        self.window = window
+        self._values: dict[str, deque[float]] = {name: deque(maxlen=window) for name in self.names}
+
+    def _before_run(self) -> Sequence[str] | None:
+        return self.names
+
+    def _after_run(self, values: list[Any] | None) -> None:
+        for name, value in zip(self.names, values or [], strict=True):
+            if np.ndim(value):
+                raise ValueError(
+                    f"SimpleMovingAverage takes scalars, but {name!r} has shape {np.shape(value)}"
+                )
+            self._values[name].append(float(value))
+
+    def _trigger(self) -> None:
+        for name, values in self._values.items():
+            if values:
+                op, _ = get_op_tensor_name(name)
+                self.trainer.monitors.put_scalar(f"{op}/SMA", float(np.mean(values)))
+
+    def _state(self) -> dict[str, list[float]]:
+        return {name: list(values) for name, values in self._values.items()}
+
+    def _restore(self, state: dict[str, list[float]]) -> None:
+        for name, values in state.items():
+            if name in self._values:
+                self._values[name].extend(values)

@@ -1,0 +1,98 @@
+"""The batches of a validation set, from a flow or from any input source."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from towerpack._tensorflow import tf
+from towerpack.dataflow.base import DataFlow, as_flow
+from towerpack.input_source import InputSource
+from towerpack.input_source.base import EndOfData
+from towerpack.input_source.signature import as_inputs
+
+
+class Batches(Protocol):
+    """One pass after another over a set; every batch of it exactly once, in its order."""
+
+    name: str
+
+    def setup(self, signature: Sequence[Any]) -> None:
+        """Says which inputs the tower has."""
+
+    def size(self) -> int | None:
+        """How many batches a pass has; None when that is not known."""
+
+    def one_pass(self) -> contextlib.AbstractContextManager[Iterator[list[Any]]]:
+        """The batches of a new pass."""
+
+    def close(self) -> None:
+        """Frees what the passes held."""
+
+
+def batches_of(data: Any) -> Batches:
+    return SourceBatches(data) if isinstance(data, InputSource) else FlowBatches(as_flow(data))
+
+
+class FlowBatches:
+    """Batches of a flow, always of its epoch 0: a validation set is read in one order."""
+
+    def __init__(self, flow: DataFlow):
+        self.flow, self.name = flow, type(flow).__name__
+
+    def setup(self, signature: Sequence[Any]) -> None:
+        self._signature = signature
+
+    def size(self) -> int | None:
+        try:
+            return len(self.flow)
+        except TypeError:
+            return None
+
+    @contextlib.contextmanager
+    def one_pass(self) -> Iterator[Iterator[list[Any]]]:
+        with self.flow.iterate(0) as datapoints:
+            yield (as_inputs(datapoint, self._signature, self.name) for datapoint in datapoints)
+
+    def close(self) -> None: ...
+
+
+class SourceBatches:
+    """Batches of an input source: exactly `size()` in each pass, or up to its end."""
+
+    def __init__(self, source: InputSource):
+        self.source, self.name = source, type(source).__name__
+
+    def setup(self, signature: Sequence[Any]) -> None:
+        self.source.setup(signature)
+        self._read = tf.function(self.source.get_input_tensors, autograph=False)
+
+    def size(self) -> int | None:
+        return self.source.size()
+
+    @contextlib.contextmanager
+    def one_pass(self) -> Iterator[Iterator[list[Any]]]:
+        self.source.reset_state()
+        self.source.start()
+        yield self._batches()
+
+    def _batches(self) -> Iterator[list[Any]]:
+        size, done = self.size(), 0
+        while size is None or done < size:
+            try:
+                self.source.wait(1, done)
+                inputs = self._read()
+            except (EndOfData, tf.errors.OutOfRangeError) as end:
+                self.source.raise_failure()
+                if size is not None:
+                    raise RuntimeError(
+                        f"expected {size} batches from {self.name}, as its size says, but it ended "
+                        f"after {done}"
+                    ) from end
+                return
+            done += 1
+            yield list(inputs)
+
+    def close(self) -> None:
+        self.source.close()

@@ -1,0 +1,105 @@
+"""Which learning rate to begin with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from towerpack.callbacks.base import Callback, StopTraining
+from towerpack.callbacks.drawing import curve_picture
+from towerpack.callbacks.hyperparam import HyperParam, as_param
+from towerpack.core import logger
+
+SMOOTHING = 0.9  # of the cost, which is noisy from batch to batch
+
+
+class LearningRateRangeTest(Callback):
+    """Raises the learning rate from `lowest` to `highest`, step by step, and shows the cost.
+
+    After `steps` steps, or when the smoothed cost has grown to `stop_factor` times its best, it
+    puts a picture (`learning_rate_range_test`) and the scalar `suggested_learning_rate`, where the
+    cost fell fastest, and stops training. For a run of its own: the weights are worth nothing
+    afterwards.
+
+    >>> test = LearningRateRangeTest(cost="cost", highest=10.0)
+    """
+
+    def __init__(
+        self,
+        param: str | HyperParam = "learning_rate",
+        cost: str = "cost",
+        lowest: float = 1e-6,
+        highest: float = 1.0,
+        steps: int = 200,
+        stop_factor: float = 4.0,
+    ):
+        if not 0 < lowest < highest:
+            raise ValueError(f"expected 0 < lowest < highest, received {lowest} and {highest}")
+        if steps < 2:
+            raise ValueError(f"expected at least 2 steps, received {steps}")
+        self.param, self.cost = as_param(param), cost
+        self.lowest, self.highest, self.steps = float(lowest), float(highest), steps
+        self.stop_factor = stop_factor
+        self.suggestion: float | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self.rates: list[float] = []
+        self.costs: list[float] = []
+        self._average = 0.0
+
+    def _setup_graph(self) -> None:
+        self.param.setup_graph(self.trainer)
+        self._reset()
+
+    def _before_run(self) -> Sequence[str] | None:
+        share = len(self.rates) / (self.steps - 1)
+        self.param.set_value(self.lowest * (self.highest / self.lowest) ** share)
+        return [self.cost]
+
+    def _after_run(self, values: list[Any] | None) -> None:
+        (cost,) = values or [math.nan]
+        self.rates.append(float(self.param.get_value()))
+        self._average = SMOOTHING * self._average + (1 - SMOOTHING) * float(cost)
+        self.costs.append(self._average / (1 - SMOOTHING ** len(self.rates)))
+
+    def _trigger_step(self) -> None:
+        latest = self.costs[-1]
+        blown_up = not math.isfinite(latest) or latest > self.stop_factor * min(self.costs)
+        if len(self.rates) == self.steps or blown_up:
+            self._finish()
+            raise StopTraining(f"the range test is complete; suggested rate: {self.suggestion}")
+
+    def _finish(self) -> None:
+        finite = np.isfinite(self.costs)
+        rates, costs = np.asarray(self.rates)[finite], np.asarray(self.costs)[finite]
+        if len(rates) < 3:
+            logger.warning("the cost blew up at once: begin the range test with a smaller rate")
+            return
+        slope = np.gradient(costs, np.log(rates))
+        self.suggestion = float(rates[int(slope.argmin())])
+        logger.info("the cost fell fastest at %s = %.3g", self.param, self.suggestion)
+        monitors = self.trainer.monitors
+        monitors.put_scalar("suggested_learning_rate", self.suggestion)
+        monitors.put_image(
+            "learning_rate_range_test",
+            curve_picture(
+                rates,
+                costs,
+                f"steepest at {self.suggestion:.3g}",
+                self.param.readable_name,
+                self.cost,
+                log_x=True,
+                mark=self.suggestion,
+            ),
+        )
+
+    def _state(self) -> dict[str, Any]:
+        return {"rates": self.rates, "costs": self.costs, "average": self._average}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.rates, self.costs = list(state["rates"]), list(state["costs"])
+        self._average = state["average"]

@@ -1,0 +1,191 @@
+"""Callbacks at other times than their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from towerpack.callbacks.base import Callback
+from towerpack.callbacks.interval import interval_of
+from towerpack.callbacks.proxy import ProxyCallback
+from towerpack.core.every import Every
+
+
+class PeriodicTrigger(ProxyCallback):
+    """Triggers a callback at an interval **instead of** after every epoch.
+
+    Its other events are untouched. An interval is `every_k_steps` (where the global step is a
+    multiple of k), `every_k_epochs`, or `every('500 steps' | '2 epochs' | '10 min')`, also as its
+    text; several may be given. `before_train=True` triggers once before training too.
+
+    Only the steps at which it triggers run by themselves; the others may be fused. An interval of
+    time is looked at between two calls of the step function and fuses freely.
+
+    >>> from towerpack.callbacks import ModelSaver
+    >>> often = PeriodicTrigger(ModelSaver(checkpoint_dir="."), "10 min")
+    """
+
+    def __init__(
+        self,
+        triggerable: Callback,
+        every_k_steps: int | str | Every | None = None,
+        every_k_epochs: int | None = None,
+        before_train: bool = False,
+        every: str | Every | None = None,
+    ):
+        super().__init__(triggerable)
+        self._interval = interval_of(every_k_steps, every_k_epochs, every)
+        self._at_start = before_train
+        if not self._interval.parts and not before_train:
+            raise ValueError(
+                "expected every_k_steps, every_k_epochs, every or before_train=True, received none"
+            )
+
+    def _before_train(self) -> None:
+        super()._before_train()
+        self._interval.start(self.trainer)
+        if self._at_start:
+            self.cb.trigger()
+
+    def _next_due(self) -> int | None:
+        due = [self.cb.next_due(), self._interval.next_step(self.trainer, self.global_step + 1)]
+        return min((step for step in due if step is not None), default=None)
+
+    def _inner_is_due(self) -> bool:
+        coming = self.global_step + 1
+        # What is triggered with tensors of the step must see the step of its trigger.
+        fetches = getattr(self.cb, "fetches_for_trigger", False)
+        return self.cb.next_due() == coming or (fetches and self._interval.is_step(coming))
+
+    def _before_run(self) -> Sequence[str] | None:
+        self._passed_on = self._inner_is_due()
+        return self.cb.before_run() if self._passed_on else None
+
+    def _after_run(self, values: list[Any] | None) -> None:
+        if self._passed_on:
+            self.cb.after_run(values)
+
+    def _trigger_step(self) -> None:
+        super()._trigger_step()
+        if self._interval.due_step(self.trainer):
+            self.cb.trigger()
+
+    def _trigger_epoch(self) -> None:
+        if self._interval.is_epoch(self.epoch_num):
+            self.cb.trigger()
+
+
+class MaskedCallback(ProxyCallback):
+    """Base of those that let the events of epochs and steps through only sometimes.
+
+    `before_run` decides for the whole step up to `after_run`.
+    """
+
+    _run_passes = False
+
+    def _passes(self) -> bool:
+        """Whether the event that comes now is passed on; in `before_run`, the coming step."""
+        raise NotImplementedError
+
+    def _before_epoch(self) -> None:
+        if self._passes():
+            super()._before_epoch()
+
+    def _before_run(self) -> Sequence[str] | None:
+        self._run_passes = self.cb.next_due() == self.global_step + 1 and self._passes()
+        return super()._before_run() if self._run_passes else None
+
+    def _after_run(self, values: list[Any] | None) -> None:
+        if self._run_passes:
+            super()._after_run(values)
+
+    def _trigger_step(self) -> None:
+        if self._passes():
+            super()._trigger_step()
+
+    def _after_epoch(self) -> None:
+        if self._passes():
+            super()._after_epoch()
+
+    def _trigger_epoch(self) -> None:
+        if self._passes():
+            super()._trigger_epoch()
+
+
+class PeriodicCallback(MaskedCallback):
+    """Masks a callback's events of epochs and steps, except at an interval.
+
+    It can only make things rarer. With an interval of steps, the steps whose number is a multiple
+    pass (all of their events), and the events of an epoch that comes right after such a step; with
+    an interval of epochs, everything in those epochs. The very last step of training, and the end
+    of its epoch, always pass. Intervals are those of `PeriodicTrigger`, apart from those of time.
+
+    >>> from towerpack.callbacks import TensorPrinter
+    >>> seldom = PeriodicCallback(TensorPrinter("cost"), every_k_steps=100)
+    """
+
+    def __init__(
+        self,
+        callback: Callback,
+        every_k_steps: int | str | Every | None = None,
+        every_k_epochs: int | None = None,
+        every: str | Every | None = None,
+    ):
+        super().__init__(callback)
+        self._interval = interval_of(every_k_steps, every_k_epochs, every)
+        if not self._interval.parts:
+            raise ValueError("expected every_k_steps, every_k_epochs or every, received none")
+        if any(part.unit == "seconds" for part in self._interval.parts):
+            raise ValueError(
+                f"expected an interval of steps or epochs, received {self._interval}; "
+                "PeriodicTrigger takes intervals of time"
+            )
+        self._before_step = False
+
+    def _next_due(self) -> int | None:
+        due = super()._next_due()
+        if due is None:
+            return None
+        if self._interval.is_epoch(self.epoch_num):
+            return due
+        following = [
+            self._interval.next_step(self.trainer, due),
+            self._interval.last_of_run(self.trainer),
+        ]
+        return min((step for step in following if step is not None), default=None)
+
+    def _before_run(self) -> Sequence[str] | None:
+        self._before_step = True
+        try:
+            return super()._before_run()
+        finally:
+            self._before_step = False
+
+    def _passes(self) -> bool:
+        step = self.global_step + self._before_step
+        if self._interval.is_epoch(self.epoch_num) or self._interval.is_step(step):
+            return True
+        trainer = self.trainer
+        last = trainer.local_step == trainer.steps_per_epoch - 1
+        return last and trainer.epoch_num == trainer.max_epoch
+
+
+class EnableCallbackIf(MaskedCallback):
+    """Masks a callback's events of epochs and steps unless `pred(self)` is true.
+
+    `self` is this callback, with `epoch_num`, `global_step`, `local_step` and `trainer`. It is
+    asked at each event; in `before_run` also for the `after_run` of the same step. The steps that
+    the callback watches are watched whatever `pred` would say.
+
+    >>> from towerpack.callbacks import TensorPrinter
+    >>> later = EnableCallbackIf(TensorPrinter("cost"), lambda self: self.epoch_num > 10)
+    """
+
+    def __init__(self, callback: Callback, pred: Callable[[EnableCallbackIf], bool]):
+        super().__init__(callback)
+        if not callable(pred):
+            raise TypeError(f"expected a function of the callback as pred, received {pred!r}")
+        self.pred = pred
+
+    def _passes(self) -> bool:
+        return bool(self.pred(self))
