@@ -163,7 +163,7 @@ def test_order_of_events_with_epoch_and_step_numbers():
             event
             for epoch, k in ((1, 0), (2, 2))
             for event in [
-                ("before_epoch", epoch, k, -1 if epoch == 1 else 1),
+                ("before_epoch", epoch, k, -1),
                 ("before_run", epoch, k, 0),
                 ("after_run", epoch, k + 1, 0),
                 ("trigger_step", epoch, k + 1, 0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from towerpack.input_source import InputSource
@@ -27,6 +27,21 @@ class TrainerView(Protocol):
     steps_per_epoch: int
     starting_epoch: int
     max_epoch: int
+    step_seconds: float
+
+    def get_predictor(
+        self, input_names: Sequence[str] | None, output_names: Sequence[str]
+    ) -> Callable[..., list[Any]]:
+        """A function from input arrays to output tensors that shares the variables in training."""
+
+    def add_to_step(self, update: Callable[[Sequence[tuple[Any, Any]]], None]) -> None:
+        """Adds `update(gradients with variables)` to every step, behind the optimizer."""
+
+    def when_settled(self, action: Callable[[], None]) -> None:
+        """Runs `action` once every callback has seen the current event: the moment to save."""
+
+    def state(self) -> dict[str, Any]:
+        """Where the run stands, apart from its variables: JSON, as a checkpoint keeps it."""
 
 
 class StopTraining(Exception):
@@ -42,6 +57,10 @@ class Callback:
 
     `_trigger_epoch` calls `trigger()`, so a callback that acts once an epoch overrides `_trigger`.
     `_before_run` may return names of tensors; their values arrive in `_after_run`.
+
+    Steps that no callback watches run many in one call. A callback that overrides a hook of single
+    steps watches every step; one that needs only some of them overrides `_next_due` as well.
+    `_state` and `_restore` keep what must survive a restart.
     """
 
     trainer: TrainerView
@@ -75,8 +94,27 @@ class Callback:
     def trigger(self) -> None:
         self._trigger()
 
+    def interrupted(self) -> None:
+        self._interrupted()
+
     def after_train(self) -> None:
         self._after_train()
+
+    def next_due(self) -> int | None:
+        """The next global step that must run by itself, for this callback's step hooks to see it.
+
+        `before_run` and `after_run` are called for due steps only. `trigger_step` comes after every
+        call of the step function, which has run one step or, if nobody was due, several.
+        """
+        return self._next_due()
+
+    def state(self) -> Any:
+        """What a checkpoint keeps of it, as JSON; None for nothing."""
+        return self._state()
+
+    def restore(self, state: Any) -> None:
+        """Puts back what `state` gave, before `before_train`."""
+        self._restore(state)
 
     def _setup_graph(self) -> None: ...
 
@@ -97,7 +135,17 @@ class Callback:
 
     def _trigger(self) -> None: ...
 
+    def _interrupted(self) -> None:
+        """Ctrl-C or SIGTERM came and the step is done: the last chance to save."""
+
     def _after_train(self) -> None: ...
+
+    def _next_due(self) -> int | None:
+        return self.global_step + 1 if watches_steps(self) else None
+
+    def _state(self) -> Any: ...
+
+    def _restore(self, state: Any) -> None: ...
 
     @property
     def epoch_num(self) -> int:
@@ -117,3 +165,18 @@ class Callback:
 
     def __str__(self) -> str:
         return type(self).__name__
+
+
+def overrides(callback: Callback, *events: str) -> bool:
+    """Whether a callback does anything at one of these events."""
+    kind = type(callback)
+    return any(
+        getattr(kind, name) is not getattr(Callback, name)
+        for event in events
+        for name in (event, f"_{event}")
+    )
+
+
+def watches_steps(callback: Callback) -> bool:
+    """Whether a callback does anything at single steps."""
+    return overrides(callback, "before_run", "after_run", "trigger_step")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from towerpack.callbacks.base import Callback
+from towerpack.callbacks.base import Callback, overrides, watches_steps
 from towerpack.core import logger
 
 
@@ -20,8 +20,9 @@ class Callbacks(Callback):
                 )
         self.callbacks = list(callbacks)
         # Only those that look at single steps are asked in each of them.
-        self._at_run = [cb for cb in self.callbacks if _overrides(cb, "before_run", "after_run")]
-        self._at_step = [cb for cb in self.callbacks if _overrides(cb, "trigger_step")]
+        self._watching = [cb for cb in self.callbacks if watches_steps(cb)]
+        self._at_run = [cb for cb in self.callbacks if overrides(cb, "before_run", "after_run")]
+        self._at_step = [cb for cb in self.callbacks if overrides(cb, "trigger_step")]
 
     def _setup_graph(self) -> None:
         for callback in self.callbacks:
@@ -35,9 +36,18 @@ class Callbacks(Callback):
         for callback in self.callbacks:
             callback.before_epoch()
 
+    def _next_due(self) -> int | None:
+        due = [callback.next_due() for callback in self._watching]
+        return min((step for step in due if step is not None), default=None)
+
     def fetches(self) -> list[tuple[Callback, list[str]]]:
-        """What each callback wants of the coming step."""
-        return [(callback, list(callback.before_run() or ())) for callback in self._at_run]
+        """What each callback that is due wants of the coming step."""
+        coming = self.trainer.global_step + 1
+        return [
+            (callback, list(callback.before_run() or ()))
+            for callback in self._at_run
+            if callback.next_due() == coming
+        ]
 
     def deliver(self, wanted: list[tuple[Callback, list[str]]], values: dict[str, Any]) -> None:
         for callback, names in wanted:
@@ -55,6 +65,10 @@ class Callbacks(Callback):
         for callback in self.callbacks:
             callback.trigger_epoch()
 
+    def _interrupted(self) -> None:
+        for callback in self.callbacks:
+            callback.interrupted()
+
     def _after_train(self) -> None:
         failure: Exception | None = None
         for callback in self.callbacks:
@@ -66,11 +80,29 @@ class Callbacks(Callback):
         if failure:
             raise failure
 
+    def _state(self) -> dict[str, Any]:
+        return {
+            name: state for name, cb in self._by_name().items() if (state := cb.state()) is not None
+        }
 
-def _overrides(callback: Callback, *events: str) -> bool:
-    kind = type(callback)
-    return any(
-        getattr(kind, name) is not getattr(Callback, name)
-        for event in events
-        for name in (event, f"_{event}")
-    )
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Gives each callback its own; states of callbacks that are gone are named and dropped."""
+        known = self._by_name()
+        for name, value in state.items():
+            if name in known:
+                known[name].restore(value)
+        gone = sorted(set(state) - set(known))
+        if gone:
+            logger.warning("the checkpoint has the state of %s, which this run does not use", gone)
+
+    def _by_name(self) -> dict[str, Callback]:
+        """Callbacks by class and number, so that another order of different ones is no matter."""
+        named: dict[str, Callback] = {}
+        for callback in self.callbacks:
+            base, number = str(callback), 1
+            name = base
+            while name in named:
+                number += 1
+                name = f"{base} {number}"
+            named[name] = callback
+        return named

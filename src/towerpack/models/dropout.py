@@ -7,6 +7,8 @@ from typing import Any
 from towerpack._tensorflow import tf
 from towerpack.models.phase import in_training
 from towerpack.models.registry import layer_register
+from towerpack.tower import get_current_tower_context
+from towerpack.tower.randomness import step_seed
 
 
 @layer_register(use_scope=None, renamed={"is_training": "training"})
@@ -21,7 +23,8 @@ def Dropout(
     """Drops elements at random while training and scales the others up.
 
     A number given by position is the probability to **keep** an element; `rate=` is the probability
-    to drop it. Half of them by default. `training` defaults to what the tower is for.
+    to drop it. Half of them by default. `training` defaults to what the tower is for. What is
+    dropped depends on the model's seed and the step only, so a resumed run drops the same.
     """
     if keep_prob is not None and rate is not None:
         raise TypeError("give either keep_prob (by position) or rate=, not both")
@@ -30,7 +33,7 @@ def Dropout(
     rate = checked_rate(rate)
     if not in_training(training) or not rate:
         return tf.identity(x)
-    return tf.nn.dropout(x, rate=rate, noise_shape=noise_shape)
+    return _drop(x, rate, noise_shape)
 
 
 @layer_register(use_scope=None)
@@ -42,7 +45,18 @@ def StochasticDepth(x: Any, *, rate: float, training: bool | None = None) -> Any
     rate = checked_rate(rate)
     if not in_training(training) or not rate:
         return tf.identity(x)
-    return tf.nn.dropout(x, rate=rate, noise_shape=[tf.shape(x)[0]] + [1] * (x.shape.rank - 1))
+    return _drop(x, rate, [tf.shape(x)[0]] + [1] * (x.shape.rank - 1))
+
+
+def _drop(x: Any, rate: float, noise_shape: Any) -> Any:
+    context = get_current_tower_context()
+    if (
+        context is None or not context.is_training
+    ):  # asked for at inference: other numbers each time
+        return tf.nn.dropout(x, rate=rate, noise_shape=noise_shape)
+    return tf.nn.experimental.stateless_dropout(
+        x, rate, seed=step_seed("dropout"), noise_shape=noise_shape, rng_alg="philox"
+    )
 
 
 def checked_rate(rate: float) -> float:

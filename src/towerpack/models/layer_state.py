@@ -24,9 +24,6 @@ def state_variable(name: str, shape: Sequence[int], initializer: Any) -> Any:
         initializer=initializer,
         trainable=False,
         collections=[v1.GraphKeys.GLOBAL_VARIABLES, v1.GraphKeys.MODEL_VARIABLES],
-        # Each replica writes its own copy without waiting; everybody else reads the first one.
-        synchronization=tf.VariableSynchronization.ON_READ,
-        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
     if hasattr(variable, "assign"):
         return variable

@@ -24,14 +24,10 @@ def in_training(training: Any = None) -> bool:
 def updates_state() -> bool:
     """Whether a layer in this tower updates its own state (moving averages and such).
 
-    Only the first training tower does. Replicas of `tf.distribute` each keep a copy of their own,
-    and outside of them the first one's is read: it is the same rule, but what another replica
-    computes from its copy stays right.
+    Of the towers that share variables only the first does; one with its own always does.
     """
     context = get_current_tower_context()
-    if context is None or not context.is_training:
-        return False
-    return context.is_main_training_tower or replicas() > 1
+    return context is not None and context.is_training and context.has_own_variables
 
 
 def replicas() -> int:

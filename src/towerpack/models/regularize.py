@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from towerpack._tensorflow import tf, v1
+from towerpack._tensorflow import tf
 from towerpack.core import logger
 from towerpack.models.weights import Regularizer
 from towerpack.tower import TowerContext, VariableStore, get_current_tower_context
@@ -65,7 +65,7 @@ def regularize_cost_from_collection(name: str = "regularize_cost") -> Any:
         cost = loss + regularize_cost_from_collection()
     """
     context = _training_context()
-    losses = [] if context is None else v1.get_collection(v1.GraphKeys.REGULARIZATION_LOSSES)
+    losses = [] if context is None else context.store.regularization_losses()
     if not losses:
         return tf.zeros([], tf.float32, name=name)
     return tf.add_n([tf.cast(loss, tf.float32) for loss in losses], name=name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -47,13 +47,16 @@ class TowerContext:
         index: int = 0,
         total: int = 1,
         vs_name: str = "",
+        own_store: bool = False,
     ):
         self.name, self.is_training, self.store = name, is_training, store
         self.index, self.total, self.vs_name = index, total, vs_name
+        self._own_store = own_store
         self.moving_summaries: list[MovingSummary] = []
         self.summaries: list[Summary] = []
         self.at_end: list[Callable[[], None]] = []
         self.names_used = 0
+        self.seeds_used = 0
         self._stack = contextlib.ExitStack()
 
     @property
@@ -62,8 +65,11 @@ class TowerContext:
 
     @property
     def has_own_variables(self) -> bool:
-        """Whether this tower makes variables: the first one, or each with a scope of its own."""
-        return self.index == 0 or bool(self.vs_name)
+        """Whether this tower has variables that no tower before it has, and so keeps their state.
+
+        The first one has; others only if they have a store or a variable scope of their own.
+        """
+        return self.index == 0 or self._own_store or bool(self.vs_name)
 
     @property
     def ns_name(self) -> str:
@@ -109,6 +115,18 @@ class TowerContext:
         finally:
             _current.context = None
         self._stack.__exit__(kind, error, traceback)
+
+    @contextlib.contextmanager
+    def resumed(self) -> Iterator[TowerContext]:
+        """The context once more, after the tower was built: to apply its gradients, say."""
+        if getattr(_current, "context", None) is not None:
+            raise RuntimeError(f"{_current.context!r} is still open; tower contexts do not nest")
+        _current.context = self
+        try:
+            with self.store.scope(f"{self.name}/" if self.name else ""):
+                yield self
+        finally:
+            _current.context = None
 
     def __repr__(self) -> str:
         return f"TowerContext(name={self.name!r}, is_training={self.is_training})"

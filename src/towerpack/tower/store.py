@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +33,7 @@ class _Visit:
     names: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)  # of plain variables, by name
     functions: set[Any] = field(default_factory=set)
+    losses: list[Any] = field(default_factory=list)  # of the regularizers of its variables
 
 
 class VariableStore:
@@ -48,6 +50,12 @@ class VariableStore:
         self._local: set[str] = set()
         self._first_counts: dict[str, int] | None = None
         self._making = False
+
+    @functools.cached_property
+    def seed(self) -> int:
+        """What the tower's random numbers begin from; by chance, or from `tf.random.set_seed`."""
+        with tf.init_scope():
+            return int(tf.random.uniform([], maxval=2**31 - 1, dtype=tf.int32))
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.variables:
@@ -94,6 +102,10 @@ class VariableStore:
         new = key not in seen
         seen.add(key)
         return new
+
+    def regularization_losses(self) -> list[Any]:
+        """What the `regularizer` arguments of the variables of the tower being built gave."""
+        return list(self._visit().losses)
 
     def _check_counts(self, counts: Counter[str]) -> None:
         """Refuses names that several plain variables share, when not all are asked for again.
@@ -244,7 +256,9 @@ class VariableStore:
                 aggregation=aggregation,
             )
         if regularizer is not None:  # in each trace anew: the loss is a tensor of that graph
-            v1.add_to_collection(v1.GraphKeys.REGULARIZATION_LOSSES, regularizer(variable))
+            loss = regularizer(variable)
+            self._visit().losses.append(loss)
+            v1.add_to_collection(v1.GraphKeys.REGULARIZATION_LOSSES, loss)
         return variable
 
     def _checked(self, name: str, shape: Any) -> Any:

@@ -11,12 +11,28 @@ from towerpack.train.config import (
     TrainConfig,
     launch_train_with_config,
 )
+from towerpack.train.multi_gpu import (
+    SyncMultiGPUTrainer,
+    SyncMultiGPUTrainerParameterServer,
+    SyncMultiGPUTrainerReplicated,
+)
+from towerpack.train.non_finite import NonFiniteCost
+from towerpack.train.objective import Objective
 from towerpack.train.simple import SimpleTrainer
+from towerpack.train.single_cost import SingleCostTrainer
+from towerpack.train.tower_trainer import TowerTrainer
 
 __all__ = [
     "DEFAULT_CALLBACKS",
     "DEFAULT_MONITORS",
+    "NonFiniteCost",
+    "Objective",
     "SimpleTrainer",
+    "SingleCostTrainer",
+    "SyncMultiGPUTrainer",
+    "SyncMultiGPUTrainerParameterServer",
+    "SyncMultiGPUTrainerReplicated",
+    "TowerTrainer",
     "TrainConfig",
     "Trainer",
     "launch_train_with_config",

@@ -1,0 +1,107 @@
+"""How steps are run: one by one, many in one call, or many in one compiled call.
+
+Which is fastest depends on the model: overhead dominates small ones, and XLA wins on small dense
+models but loses on convolutions on a CPU. So the early steps of a run, which count as training like
+all others, try the ways, and the fastest is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from towerpack.core import logger
+
+STEP, LOOP, COMPILED = "step", "loop", "compiled"
+WORDS = {
+    STEP: "one by one",
+    LOOP: "many in one call",
+    COMPILED: "many in one call, compiled by XLA",
+}
+
+CALL_SECONDS = 0.2  # of a call of many steps: Ctrl-C and the progress bar wait for its end
+TRIAL_SECONDS = 0.2  # long enough to tell the ways apart on a noisy machine
+TRIAL_CALLS = 3
+OVERHEAD_SECONDS = 0.01  # the overhead of a step, some 0.5 ms, is nothing to a longer one
+CHUNK = 32  # steps in a compiled call: half of a queue, so that the other half can fill meanwhile
+
+
+@dataclass
+class Trial:
+    """What one way has shown; its first call, which traces and compiles, does not count."""
+
+    calls: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+    def note(self, steps: int, seconds: float) -> None:
+        self.calls += 1
+        if self.calls > 1:
+            self.steps, self.seconds = self.steps + steps, self.seconds + seconds
+
+    @property
+    def enough(self) -> bool:
+        return self.calls > TRIAL_CALLS and self.seconds > TRIAL_SECONDS
+
+    @property
+    def step_seconds(self) -> float:
+        return self.seconds / self.steps if self.steps else float("inf")
+
+
+class Pace:
+    """Chooses among `ways` by measuring; with one way there is nothing to choose."""
+
+    def __init__(self, ways: Sequence[str], steps_per_call: int | None = None):
+        self._untried = list(ways)
+        self._per_call = steps_per_call
+        self._trials = {way: Trial() for way in ways}
+        self._current = self._untried.pop(0)
+        self.chosen: str | None = None if self._untried else self._current
+
+    def plan(self, free: int) -> tuple[str, int]:
+        """How to go on, and how many of the `free` steps to run in the next call."""
+        way = self.chosen or self._current
+        if way == STEP:
+            return way, 1
+        limit = CHUNK if way == COMPILED else self._per_call or self._affordable()
+        return way, min(free, limit)
+
+    def _affordable(self) -> int:
+        """As many steps as fit into a call, judged by the fastest way so far."""
+        fastest = min(trial.step_seconds for trial in self._trials.values())
+        return CHUNK if fastest == float("inf") else max(1, int(CALL_SECONDS / fastest))
+
+    def note(self, way: str, steps: int, seconds: float) -> None:
+        trial = self._trials[way]
+        if self.chosen is not None and trial.enough:
+            return
+        trial.note(steps, seconds)
+        if self.chosen is None and trial.enough:
+            self._go_on()
+
+    def drop(self, way: str, reason: str) -> None:
+        """Leaves out a way that does not work for this model."""
+        logger.info("steps are not run %s: %s", WORDS[way], reason)
+        del self._trials[way]
+        self._untried = [other for other in self._untried if other != way]
+        if self._current == way:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        slow = self._trials[STEP].step_seconds > OVERHEAD_SECONDS if STEP in self._trials else False
+        if self._untried and not slow:
+            self._current = self._untried.pop(0)
+            return
+        tried = {way: trial for way, trial in self._trials.items() if trial.steps}
+        self.chosen = min(tried, key=lambda way: tried[way].step_seconds)
+        times = ", ".join(f"{WORDS[w]} {t.step_seconds * 1e3:.3g} ms" for w, t in tried.items())
+        logger.info("steps are run %s (a step takes, %s)", WORDS[self.chosen], times)
+
+    def state(self) -> str | None:
+        return self.chosen
+
+    def restore(self, chosen: Any) -> None:
+        """Goes on with the choice of an earlier run, if it is still one."""
+        if chosen in self._trials and self.chosen is None:
+            self.chosen = chosen

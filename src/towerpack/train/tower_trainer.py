@@ -1,0 +1,430 @@
+"""Training with towers: the step as a graph, on one device or several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from towerpack._tensorflow import tf, v1
+from towerpack.callbacks import Callback, StopTraining
+from towerpack.checkpoint import ModelLoader
+from towerpack.core import logger
+from towerpack.input_source.base import EndOfData, InputSource
+from towerpack.models import log_layer_table
+from towerpack.monitor import MonitorBase
+from towerpack.tower import (
+    TowerContext,
+    TowerFunc,
+    TowerTensorHandle,
+    TowerTensorHandles,
+    TracedTower,
+    get_global_step_var,
+)
+from towerpack.tower.determinism import op_determinism_enabled
+from towerpack.tower.summary import ALL_SUMMARIES, collect_summaries, update_moving_averages
+from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
+from towerpack.train.base import Trainer
+from towerpack.train.built_tower import BuiltTower
+from towerpack.train.copies import Copies
+from towerpack.train.non_finite import BatchKeeper
+from towerpack.train.objective import Objective, checked_gradients
+from towerpack.train.pace import COMPILED, LOOP, STEP, Pace
+from towerpack.train.replication import OneTower
+from towerpack.train.step_graph import (
+    StepResult,
+    trace_compiled_loop,
+    trace_compiled_step,
+    trace_loop,
+    trace_step,
+)
+
+# XLA's convolutions on a CPU are half as fast as oneDNN's: not worth the time to compile and try.
+SLOW_WHEN_COMPILED = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2dNative", "FusedBatchNormV3"})
+
+
+class TowerTrainer(Trainer):
+    """Builds the tower on every device; a subclass says what is minimized (`objectives`).
+
+    Each step is part of a traced function: every tower takes a batch of its own from the input
+    source, gradients are averaged over the towers, the optimizers apply them, every assignment made
+    in a tower runs, and what callbacks asked for is fetched. Steps that nobody watches run many in
+    one call.
+
+    `eager=True` runs the same step line by line instead, for a debugger; tensors then have no
+    names, so callbacks cannot fetch them. `jit` is 'auto' (tried on small models, kept if it is
+    faster), True or False; `steps_per_call` is 'auto' or a number. With op determinism on nothing
+    is tried, so that equal seeds give equal runs.
+    """
+
+    persistent_tape = False  # whether several objectives take gradients of one tower
+
+    def __init__(
+        self,
+        replication: OneTower | None = None,
+        *,
+        eager: bool = False,
+        jit: bool | str = "auto",
+        steps_per_call: int | str = "auto",
+    ) -> None:
+        super().__init__()
+        self.replication = replication or OneTower()
+        if jit not in (True, False, "auto"):
+            raise ValueError(f"expected jit to be True, False or 'auto', received {jit!r}")
+        if jit is True and self.replication.count > 1:
+            raise ValueError("jit=True works on one device; expected jit=False on several")
+        if steps_per_call != "auto" and not (
+            isinstance(steps_per_call, int) and steps_per_call > 0
+        ):
+            raise ValueError(f"expected steps_per_call > 0 or 'auto', received {steps_per_call!r}")
+        self.eager, self.jit, self.steps_per_call = eager, jit, steps_per_call
+        self.stores = [self.store]
+        self.batches_taken = 0
+        self._writer = SummaryWriter()
+        self._writes_summaries = False
+        self._keeper = BatchKeeper()
+        self._steps: dict[tuple[str, ...], Any] = {}
+        self._loops: dict[str, Any] = {}
+        self._additions: list[Callable[[Sequence[tuple[Any, Any]]], None]] = []
+
+    def objectives(self, tower: TowerTensorHandle) -> Sequence[Objective]:
+        """What a tower minimizes; called for every tower while the step is traced."""
+        raise NotImplementedError(f"{type(self).__name__} must define objectives()")
+
+    def make_optimizers(self) -> None:
+        """Makes the optimizers of one store, which is open; called once for each store."""
+
+    def setup_towers(
+        self, input_signature: Sequence[Any], input: InputSource, func: Callable[..., Any]
+    ) -> None:
+        """Makes the variables and traces the step."""
+        self.tower_func = TowerFunc(func, input_signature)
+        self.input_source = input
+        input.setup(self.tower_func.signature)
+        # Drawn first, so that equal global seeds give equal weights, whatever the tower uses.
+        logger.debug("the seed of the towers is %d", self.store.seed)
+        self.stores = self.replication.stores(self.store)
+        self._copies = Copies(self.stores)
+        with tf.init_scope():
+            with self.store.scope():
+                self._step_counter = get_global_step_var()
+            for index, store in enumerate(self.stores):
+                with self._device(index), store.scope():
+                    self.make_optimizers()
+        for index in range(len(self.stores)):
+            self._make_variables(index)
+        self._step_for(())
+        for store in self.stores:
+            store.frozen_reason = "the training step has been built already"
+        self._pace = self._make_pace()
+        log_layer_table(self.store)
+        weights = self.store.trainable().values()
+        parameters = sum(variable.shape.num_elements() for variable in weights)
+        logger.info("%d trainable variables, %s parameters", len(weights), f"{parameters:,}")
+
+    @property
+    def towers(self) -> TowerTensorHandles:
+        """The towers built so far, for training and inference."""
+        return self.tower_func.towers
+
+    def setup_callbacks(
+        self, callbacks: Sequence[Callback], monitors: Sequence[MonitorBase]
+    ) -> None:
+        super().setup_callbacks([*self._copies.callbacks(), *callbacks], monitors)
+
+    def initialize(self, session_init: ModelLoader | None = None) -> None:
+        super().initialize(session_init)
+        self.global_step = int(self._step_counter.numpy())
+
+    def state(self) -> dict[str, Any]:
+        return {
+            **super().state(),
+            "input": self.input_source.state(self.batches_taken),
+            "pace": self._pace.state(),
+            "towers": self.replication.count,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        if state["seed"] != self.store.seed:
+            raise ValueError("the seed of a restored run must be set before its step is traced")
+        self._step_counter.assign(self.global_step)
+        if state.get("input") is not None:
+            self.input_source.restore(state["input"])
+        self._pace.restore(state.get("pace"))
+
+    @property
+    def waiting_seconds(self) -> float:
+        """How long steps have waited for their data so far."""
+        return self.input_source.waited
+
+    def main_loop(
+        self, steps_per_epoch: int, starting_epoch: int = 1, max_epoch: int = 99999
+    ) -> None:
+        self.input_source.start()
+        super().main_loop(steps_per_epoch, starting_epoch, max_epoch)
+
+    def run_step(self) -> None:
+        """One step by itself, with what callbacks want of it."""
+        wanted = self.callbacks.fetches()
+        names = tuple(dict.fromkeys(name for _, names in wanted for name in names))
+        fetched = self.step(names)
+        self.callbacks.deliver(wanted, fetched)
+
+    def step(self, fetches: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Runs one step; the values of the named tensors of the first tower."""
+        self._wait_for_data()
+        finite, fetched = self._call(self._step_for(fetches))
+        self._done(1, finite)
+        return tf.nest.map_structure(lambda tensor: tensor.numpy(), fetched)
+
+    def run_steps(self, count: int) -> int:
+        way, planned = self._pace.plan(count)
+        steps = self._ready(way, planned)
+        if way != STEP and steps > 0 and (loop := self._loop_for(way)) is not None:
+            started = time.perf_counter()
+            done, finite = self._call(lambda: loop(tf.constant(steps)))
+            done = int(done)
+        else:
+            started = time.perf_counter()
+            finite, _ = self._call(self._step_for(()))
+            done = 1
+        seconds = time.perf_counter() - started
+        self._done(done, finite)
+        self._pace.note(way if steps else STEP, done, seconds)
+        return done
+
+    def _ready(self, way: str, planned: int) -> int:
+        """How many of the planned steps can run without waiting for data, after the first.
+
+        0 for compiled steps when the next batch is of another size than the first.
+        """
+        source, towers = self.input_source, self.replication.count
+        self._wait_for_data()
+        if way == STEP:
+            return 1
+        if way == COMPILED:
+            ready = source.uniform(planned, self.batches_taken)
+            if source.usual_shapes() is None:
+                self._pace.drop(
+                    way, f"{type(source).__name__} does not know the size of its batches"
+                )
+            return ready
+        return max(1, source.wait(planned * towers, self.batches_taken, timeout=0) // towers)
+
+    def _wait_for_data(self) -> None:
+        try:
+            self.input_source.wait(self.replication.count, self.batches_taken)
+        except EndOfData:
+            raise StopTraining("the end of the data") from None
+
+    def get_predictor(
+        self,
+        input_names: Sequence[str] | None,
+        output_names: Sequence[str],
+        device: int | None = None,
+    ) -> Callable[..., list[Any]]:
+        """A function from input arrays to output tensors that shares the variables in training."""
+        return TracedTower(self.tower_func, self.store).function(input_names, output_names)
+
+    def add_to_step(self, update: Callable[[Sequence[tuple[Any, Any]]], None]) -> None:
+        """Adds `update` to every step, inside the graph, behind the optimizer.
+
+        It gets the gradients with their variables, of the main store, averaged over the towers.
+        What was traced before is traced anew.
+        """
+        self._additions.append(update)
+        self._steps.clear()
+        self._loops.clear()
+
+    def close(self) -> None:
+        if hasattr(self, "input_source"):
+            self.input_source.close()
+        self._writer.close()
+
+    def _call(self, function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except tf.errors.OutOfRangeError:
+            self.input_source.raise_failure()
+            raise StopTraining("the end of the data") from None
+
+    def _done(self, steps: int, finite: Any) -> None:
+        self.global_step += steps
+        self.batches_taken += steps * self.replication.count
+        if not bool(finite):
+            first = self.batches_taken - self.replication.count
+            position = self.input_source.position(first)
+            raise self._keeper.error(self.global_step, self.tower_func.input_names, position)
+
+    def _step_for(self, fetches: tuple[str, ...]) -> Callable[[], Any]:
+        """The traced step that also returns these tensors; one trace for each set of names."""
+        if fetches not in self._steps:
+            self._warn_if_late(fetches)
+            if self.jit is True:
+                traced = trace_compiled_step(
+                    self._build_step, fetches, self.input_source, self._keeper
+                )
+            else:
+                traced = trace_step(
+                    self._build_step, fetches, self._keeper, self._copies.copy_scalars
+                )
+            self._steps[fetches] = traced
+            self._adopt(traced)
+        # The trace has made the variables; in eager mode each step now runs line by line.
+        return (lambda: self._eager_step(fetches)) if self.eager else self._steps[fetches]
+
+    def _eager_step(self, fetches: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
+        result = self._build_step(fetches)
+        self._keeper.watch(result.finite, result.inputs)
+        return result.finite, result.fetched
+
+    def _warn_if_late(self, fetches: tuple[str, ...]) -> None:
+        if self.epoch_num > self.starting_epoch:
+            known = {name for names in self._steps for name in names}
+            logger.warning(
+                "the step is traced again in epoch %d, because callbacks asked for %s; ask for "
+                "all tensors from the first epoch on to avoid the pause",
+                self.epoch_num,
+                sorted(set(fetches) - known) or "another set of tensors",
+            )
+
+    def _loop_for(self, way: str) -> Any:
+        """The traced loop; None if there cannot be one, which is then not tried again."""
+        if way not in self._loops:
+            if way == LOOP:
+                self._loops[way] = trace_loop(
+                    self._build_step, self._keeper, self._copies.copy_scalars
+                )
+            else:
+                try:
+                    shapes = self.input_source.usual_shapes() or []
+                    loop = trace_compiled_loop(
+                        self._build_step, self.input_source, shapes, self._keeper
+                    )
+                except (tf.errors.OpError, ValueError, TypeError) as error:
+                    self._pace.drop(way, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+                    return None
+                self._loops[way] = loop
+        return self._loops[way]
+
+    def _adopt(self, traced: Any) -> None:
+        """Takes variables that optimizers made in the trace into the store."""
+        for index, store in enumerate(self.stores):
+            for optimizer in self.optimizers_of(index):
+                optimizer.take_in_variables(store)
+        if len(self.stores) == 1:
+            self.store.adopt_all(traced.variables)
+
+    def optimizers_of(self, index: int) -> Sequence[Any]:
+        """The optimizers of a store, by its number."""
+        return ()
+
+    def _make_pace(self) -> Pace:
+        if self.eager or self.steps_per_call == 1:
+            return Pace([STEP])
+        fixed = self.steps_per_call if isinstance(self.steps_per_call, int) else None
+        if self.jit is True:
+            return Pace([COMPILED])
+        if fixed or op_determinism_enabled():
+            return Pace([LOOP], fixed)
+        return Pace([STEP, LOOP, COMPILED] if self._worth_compiling() else [STEP, LOOP])
+
+    def _worth_compiling(self) -> bool:
+        if self.jit is False or self.replication.count > 1:
+            return False
+        on_gpu = bool(tf.config.list_physical_devices("GPU"))
+        kinds = {op.type for op in self._steps[()].graph.get_operations()}
+        return on_gpu or not kinds & SLOW_WHEN_COMPILED
+
+    def _device(self, index: int) -> Any:
+        devices = self.replication.devices
+        return tf.device(devices[index] if devices else None)
+
+    def _make_variables(self, index: int) -> None:
+        """Builds a tower once, to make its variables and to see whether it writes summaries.
+
+        TensorFlow would trace a step that makes variables twice; so the second trace is the step's.
+        """
+        probe = Probe()
+
+        def build() -> None:
+            inputs = self.input_source.get_input_tensors()
+            with probe.recording(self._step_counter), self._context(index):
+                self.tower_func(*inputs)
+
+        with self._device(index):
+            v1.wrap_function(build, [])
+        if index == 0:
+            self._writes_summaries = probe.found
+
+    def _context(self, index: int) -> TowerContext:
+        own = len(self.stores) > 1
+        return TowerContext(
+            f"tower{index}" if index else "",
+            is_training=True,
+            store=self.stores[index if own else 0],
+            index=index,
+            total=self.replication.count,
+            own_store=own,
+        )
+
+    def _build_step(self, fetches: tuple[str, ...], inputs: Sequence[Any] | None = None) -> Any:
+        """One step in the graph: all towers, their updates, and what is fetched."""
+        # From the root of names also in a loop, where TensorFlow would put its name before all.
+        with self._summary_writing(fetches), v1.name_scope(None):
+            towers = self.replication.run(lambda index: self._build_tower(index, inputs))
+        for index in range(len(self.stores)):
+            with self._device(index):
+                towers[index].apply()
+        main = towers[0]
+        for update in self._additions:
+            update([pair for pairs in main.gradients for pair in pairs])
+        self.moving_averages = update_moving_averages(main.context)
+        summaries = collect_summaries(main.context)
+        self.has_summaries = self._writes_summaries or any(summaries.values())
+        self._step_counter.assign_add(1)
+        costs = [objective.cost for tower in towers for objective in tower.objectives]
+        return StepResult(
+            finite=tf.reduce_all([tf.math.is_finite(tf.cast(cost, tf.float32)) for cost in costs]),
+            inputs=[component for tower in towers for component in tower.inputs],
+            fetched={
+                name: summaries if name == ALL_SUMMARIES else main.handle.get_tensor(name)
+                for name in fetches
+            },
+        )
+
+    def _build_tower(self, index: int, inputs: Sequence[Any] | None) -> BuiltTower:
+        if inputs is None:
+            inputs = self.input_source.get_input_tensors()
+        with self._context(index) as context:
+            with tf.GradientTape(persistent=self.persistent_tape) as tape:
+                handle = self.tower_func(*inputs)
+            # Variables made outside of the tower function, by a Keras model say, are found by use.
+            self._copies.check_own(index, tape.watched_variables())
+            context.store.adopt_all(tape.watched_variables())
+            objectives = self.objectives(handle)
+            gradients = [
+                checked_gradients(tape.gradient(o.cost, list(o.weights)), list(o.weights))
+                for o in objectives
+            ]
+            averaged = self.replication.average(
+                [[gradient for gradient, _ in pairs] for pairs in gradients], unknown_batch(inputs)
+            )
+        pairs = [
+            [(mean, variable) for mean, (_, variable) in zip(means, old, strict=True)]
+            for means, old in zip(averaged, gradients, strict=True)
+        ]
+        return BuiltTower(context, handle, inputs, objectives, pairs)
+
+    def _summary_writing(self, fetches: tuple[str, ...]) -> Any:
+        if ALL_SUMMARIES in fetches:
+            return self._writer.recording(self._step_counter)
+        return silenced()
+
+
+def unknown_batch(inputs: Sequence[Any]) -> Any:
+    """The size of the batch where the graph does not know it; None where it does."""
+    if not inputs or not inputs[0].shape.rank or inputs[0].shape[0] is not None:
+        return None
+    return tf.shape(inputs[0])[0]
