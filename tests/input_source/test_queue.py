@@ -1,3 +1,5 @@
+import itertools
+import json
 import threading
 
 import numpy as np
@@ -5,16 +7,24 @@ import pytest
 
 from tests.tiny_model import TinyModel, tiny_flow
 from towerpack._tensorflow import tf
-from towerpack.dataflow import DataFromArrays, MapData
-from towerpack.input_source import QueueInput, SignatureError
+from towerpack.dataflow import (
+    BatchData,
+    DataFlow,
+    DataFromArrays,
+    MapData,
+    MultiProcessMapData,
+)
+from towerpack.input_source import QueueInput, SignatureError, journal, queue
+from towerpack.input_source.journal import Mark
 from towerpack.input_source.signature import as_inputs
 
 SPECS = [tf.TensorSpec([None, 2], tf.float32, "x"), tf.TensorSpec([None], tf.int32, "label")]
 GOOD = [np.zeros([3, 2], np.float32), np.zeros([3], np.int32)]
 
 
-def start(flow, **options):
+def start(flow, state=None, **options):
     source = QueueInput(flow, **options)
+    source.restore(state)
     source.setup(TinyModel().input_signature)
     source.start()
     return source
@@ -84,3 +94,258 @@ def test_a_misfit_is_refused_with_both_sides(datapoint, problem):
         as_inputs(datapoint, SPECS, "Flow")
     assert "the model expects   x: float32 (None, 2), label: int32 (None,)" in str(caught.value)
     assert "the flow gives" in str(caught.value)
+
+
+def read_function(source):
+    return tf.function(source.get_input_tensors, autograph=False).get_concrete_function()
+
+
+def stream(flow, count, first=0):
+    """The batches `first` to `first + count` of a flow's endless stream."""
+    endless = (datapoint for epoch in itertools.count() for datapoint in flow.iterate(epoch))
+    return [x for x, _ in itertools.islice(endless, first, first + count)]
+
+
+FLOWS = {
+    "indexed": tiny_flow,
+    "short last batch": lambda: BatchData(tiny_flow().ds, 7, remainder=True),
+    "generator": lambda: MapData(Replayed(tiny_flow()), lambda dp: dp),
+    "workers": lambda: MultiProcessMapData(tiny_flow(), 1, lambda dp: dp, strict=True),
+}
+
+
+class Replayed(DataFlow):
+    """A flow written as a generator, whose state is a count."""
+
+    def __init__(self, ds):
+        self.ds = ds
+
+    def __iter__(self):
+        yield from self.ds
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+@pytest.mark.parametrize("taken", [0, 1, 4, 6, 17])
+def test_P3_the_rest_of_the_stream_follows_a_restored_position(flow, taken, monkeypatch):
+    monkeypatch.setattr(queue, "MARK_SECONDS", 0.003)  # so that marks and skips both occur
+    source = start(FLOWS[flow](), queue_size=5)
+    read = read_function(source)
+    for _ in range(taken):
+        read()
+    state = json.loads(json.dumps(source.state(taken)))
+    source.close()
+
+    resumed = QueueInput(FLOWS[flow](), queue_size=5)
+    resumed.restore(state)
+    resumed.setup(TinyModel().input_signature)
+    assert resumed.state(0) == state
+    resumed.start()
+    read = read_function(resumed)
+    expected = stream(FLOWS[flow](), 15, taken)
+    received = [read()[0].numpy() for _ in range(15)]
+    for ours, theirs in zip(received, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+    state = resumed.state(15)  # and once more, from a position that was itself restored
+    resumed.close()
+    again = start(FLOWS[flow](), state=state)
+    np.testing.assert_array_equal(
+        read_function(again)()[0], stream(FLOWS[flow](), 1, taken + 15)[0]
+    )
+    again.close()
+
+
+def test_P3_a_position_is_exact_however_few_marks_are_kept(monkeypatch):
+    monkeypatch.setattr(queue, "MARK_SECONDS", 0)
+    monkeypatch.setattr(journal, "MAX_MARKS", 4)
+    source = start(tiny_flow(), queue_size=40)
+    assert source.wait(40, 0) == 40
+    for taken in range(41):
+        state = source.state(taken)
+        before = state["flow"]["epoch"] * 6 + state["batch"]
+        assert before + state["skip"] == taken
+    source.close()
+
+
+def test_a_state_of_something_else_is_refused():
+    with pytest.raises(ValueError, match="another input source"):
+        QueueInput(tiny_flow()).restore({"index": 3})
+
+
+def test_wait_says_how_many_can_be_read_without_waiting_and_measures():
+    gate = threading.Event()
+
+    def slow(datapoint):
+        gate.wait()
+        return datapoint
+
+    source = start(MapData(tiny_flow(), slow), queue_size=4)
+    assert source.wait(1, 0, timeout=0.01) == 0
+    assert source.waited >= 0.01
+    gate.set()
+    assert source.wait(1, 0) == 1
+    assert source.wait(3, 0) == 3
+    assert source.wait(100, 0) == 4, "no more than the queue holds"
+    source.close()
+
+
+def test_wait_before_start_does_not_hang():
+    source = QueueInput(tiny_flow())
+    source.setup(TinyModel().input_signature)
+    with pytest.raises(RuntimeError, match="start"):
+        source.wait(1, 0)
+
+
+def test_wait_gives_what_came_before_a_failure_and_then_the_failure():
+    def fail(index):
+        if index == 3:
+            raise ZeroDivisionError("broken sample")
+        return [np.zeros([2, 4], np.float32), np.zeros([2], np.int32)]
+
+    source = start(MapData(range(9), fail))
+    assert source.wait(9, 0) == 3
+    read = read_function(source)
+    for _ in range(3):
+        read()
+    with pytest.raises(ZeroDivisionError, match="broken sample"):
+        source.wait(9, 3)
+    with pytest.raises(ZeroDivisionError, match="broken sample"):
+        source.raise_failure()
+    source.close()
+
+
+def test_uniform_counts_up_to_the_short_last_batch():
+    source = start(BatchData(tiny_flow().ds, 7, remainder=True))  # 8 of 7, and one of 4
+    assert source.uniform(5, 0) == 5
+    assert source.uniform(20, 0) == 8
+    assert source.uniform(20, 8) == 0
+    assert source.uniform(20, 9) == 8
+    assert source.usual_shapes() == [(7, 4), (7,)]
+    source.close()
+
+
+def test_a_run_that_begins_with_the_short_batch_still_finds_the_usual_one():
+    flow = BatchData(tiny_flow().ds, 7, remainder=True)
+    first = start(flow)
+    state = first.state(8) if first.wait(9, 0) else None
+    first.close()
+    source = start(flow, state=state)
+    assert source.uniform(20, 0) == 0
+    assert source.uniform(20, 1) == 8
+    assert source.usual_shapes() == [(7, 4), (7,)]
+    source.close()
+
+
+def test_the_usual_shapes_stay_once_they_were_asked_for():
+    sizes = [2, 3, 3, 3, 2, 2, 3, 3]
+    gate = threading.Event()
+
+    def batch(index):
+        if index:
+            gate.wait()
+        return [np.zeros([sizes[index], 4], np.float32), np.zeros([sizes[index]], np.int32)]
+
+    source = start(MapData(range(len(sizes)), batch))
+    assert source.uniform(1, 0) == 1
+    gate.set()
+    assert source.uniform(8, 0) == 1
+    assert source.uniform(7, 1) == 0
+    assert source.uniform(4, 4) == 2
+    assert source.usual_shapes() == [(2, 4), (2,)]
+    source.close()
+
+
+def test_reserve_makes_room_for_two_chunks():
+    source = QueueInput(tiny_flow(), queue_size=3)
+    source.reserve(10)
+    source.setup(TinyModel().input_signature)
+    source.start()
+    assert source.wait(20, 0) == 20
+    source.close()
+
+
+def test_position_names_pass_and_batch_also_after_a_restart():
+    source = start(tiny_flow())
+    source.wait(20, 0)
+    assert source.position(15) == "batch 3 of pass 2 of BatchData, both counted from 0"
+    assert "since the start" in source.position(10**6)
+    state = source.state(15)
+    source.close()
+    source = start(tiny_flow(), state=state)
+    source.wait(5, 0)
+    assert source.position(0).startswith("batch 3 of pass 2")
+    assert source.position(4).startswith("batch 1 of pass 3")
+    source.close()
+
+
+def test_reset_state_begins_anew_and_refill_queue_with_the_next_pass():
+    flow = tiny_flow()
+    source = start(flow, queue_size=3)
+    read = read_function(source)
+    for _ in range(2):
+        np.testing.assert_array_equal([read()[0] for _ in range(8)], stream(flow, 8))
+        source.reset_state()
+    read()
+    source.refill_queue()
+    np.testing.assert_array_equal(read()[0], stream(flow, 1, 6)[0])
+    taken = 8 + 8 + 1 + 1
+    assert source.wait(3, taken) == 3
+    assert source.position(taken - 1).startswith("batch 0 of pass 1")
+    assert Mark.of_state(source.state(taken)).state(0)["flow"]["epoch"] == 1
+    source.close()
+
+
+def test_a_source_can_be_set_up_again_after_it_was_closed():
+    before = threading.active_count()
+    source = QueueInput(tiny_flow())
+    for _ in range(2):
+        source.setup(TinyModel().input_signature)
+        source.start()
+        source.start()
+        np.testing.assert_array_equal(read_function(source)()[0], stream(tiny_flow(), 1)[0])
+        source.close()
+    assert threading.active_count() == before
+
+
+def test_a_queue_of_the_users_own():
+    own = tf.queue.FIFOQueue(2, [tf.float32, tf.int32])
+    source = start(tiny_flow(), queue=own)
+    np.testing.assert_array_equal(own.dequeue()[0], stream(tiny_flow(), 1)[0])
+    source.close()
+    with pytest.raises(ValueError, match="expected a queue of 2 components"):
+        start(tiny_flow(), queue=tf.queue.FIFOQueue(2, [tf.float32]))
+
+
+def test_nothing_is_copied_between_shared_memory_and_tensorflow(monkeypatch):
+    seen, enqueued = [], []
+    flow = MultiProcessMapData(tiny_flow(), 1, lambda dp: dp, strict=True)
+
+    def look(datapoint):
+        seen.append(datapoint)
+        return datapoint
+
+    monkeypatch.setattr(QueueInput, "_enqueue", lambda self, arrays: enqueued.append(arrays))
+    source = start(MapData(flow, look))
+    source.wait(3, 0)
+    source.close()
+    for datapoint, arrays in list(zip(seen, enqueued, strict=False))[:3]:
+        for ours, theirs in zip(datapoint, arrays, strict=True):
+            assert np.shares_memory(ours, theirs)
+            assert not ours.flags.owndata, "a view of the shared memory"
+
+
+def test_steps_in_a_loop_of_the_graph_take_batches_in_order():
+    source = start(tiny_flow())
+
+    @tf.function(autograph=False)
+    def loop(count):
+        rows = tf.TensorArray(tf.float32, size=count, element_shape=[10, 4])
+        _, rows = tf.while_loop(
+            lambda i, _: i < count,
+            lambda i, rows: (i + 1, rows.write(i, source.get_input_tensors()[0])),
+            (0, rows),
+        )
+        return rows.stack()
+
+    np.testing.assert_array_equal(loop(tf.constant(40)), stream(tiny_flow(), 40))
+    source.close()

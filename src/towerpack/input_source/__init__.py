@@ -4,8 +4,8 @@ An `InputSource` is set up with the signature of the tower's inputs and adds its
 step, so that the step never returns to Python for its data.
 """
 
-from towerpack.input_source.base import InputSource
+from towerpack.input_source.base import EndOfData, FeedfreeInput, InputSource
 from towerpack.input_source.queue import QueueInput
 from towerpack.input_source.signature import SignatureError
 
-__all__ = ["InputSource", "QueueInput", "SignatureError"]
+__all__ = ["EndOfData", "FeedfreeInput", "InputSource", "QueueInput", "SignatureError"]

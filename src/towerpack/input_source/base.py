@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from towerpack.dataflow.base import State
+
+
+class EndOfData(Exception):
+    """The source has come to its end, and every batch of it was taken."""
+
 
 class InputSource:
     """Where a tower's inputs come from, as tensors.
@@ -12,12 +18,26 @@ class InputSource:
     `setup(signature)` is called once; `start()` before the first step; every call of
     `get_input_tensors()` while tracing adds one read to the graph, so that each tower gets its own
     batch; `close()` stops what was started and may be called twice.
+
+    **Taken batches.** Whoever runs the steps counts the batches that they have taken since
+    `start()`, and passes that count, `taken`, to the methods that need it. A source runs ahead of
+    the steps, and in a graph nobody sees when a batch leaves it; so it is this count that makes
+    positions exact.
+
+    **Waiting.** Call `wait` before each call of the traced step: the source then waits for its data
+    in Python, where Ctrl-C works and the time is measured (`waited`), and not inside the graph.
     """
 
     signature: Sequence[Any] = ()
 
+    waited: float = 0.0
+    """Seconds that steps have had to wait for their data so far."""
+
     def setup(self, signature: Sequence[Any]) -> None:
         self.signature = list(signature)
+
+    def reserve(self, batches: int) -> None:
+        """Makes room, before `setup`, for calls that take as many batches at once."""
 
     def start(self) -> None:
         """Begins to produce."""
@@ -29,6 +49,40 @@ class InputSource:
         """How many batches make an epoch; None when that is not known."""
         return None
 
+    def wait(self, limit: int, taken: int, timeout: float | None = None) -> int:
+        """Blocks until the next `limit` batches can be read without waiting.
+
+        Returns how many can be: `limit`, or fewer (perhaps 0) after `timeout` seconds or before the
+        end of the data. At the end raises the error that ended the source, or `EndOfData`.
+        """
+        return limit
+
+    def uniform(self, limit: int, taken: int) -> int:
+        """How many of the next `limit` batches surely have the shapes `usual_shapes()`.
+
+        Counts from the first on, up to the first that has not. Waits as `wait` does. 0 when nothing
+        is known of the next batch.
+        """
+        return 0
+
+    def usual_shapes(self) -> list[tuple[int, ...]] | None:
+        """The shapes of the inputs in a usual batch; None before they are known."""
+        return None
+
+    def state(self, taken: int) -> State | None:
+        """The position after `taken` batches, as JSON; None for a source without a position."""
+        return None
+
+    def restore(self, state: State | None) -> None:
+        """Goes, before `start()`, to a position that `state` gave; `taken` is 0 there."""
+
+    def reset_state(self) -> None:
+        """Goes back to the beginning: before training, and before every round of inference."""
+
+    def position(self, batch: int) -> str:
+        """Where in the data a batch is, for messages; counted from 0 at `start()`."""
+        return f"batch {batch} since the start"
+
     def raise_failure(self) -> None:
         """Raises the error that ended the source, if one did."""
 
@@ -38,3 +92,7 @@ class InputSource:
 
     def close(self) -> None:
         """Stops and frees everything."""
+
+
+class FeedfreeInput(InputSource):
+    """A source that is read by the graph alone: what several towers, and fused steps, need."""

@@ -9,9 +9,43 @@ import numpy as np
 
 from towerpack._tensorflow import tf
 
+# Plain Python numbers have no dtype: they take the declared one, if it is of one of these kinds.
+PYTHON_KINDS: dict[type, str] = {bool: "b", int: "iuf", float: "f"}
+
+Form = tuple[tuple[np.dtype, tuple[int, ...]], ...]
+"""The dtype and shape of each component of a batch."""
+
 
 class SignatureError(TypeError):
     """A datapoint does not fit the declared inputs; the message prints both sides."""
+
+
+class InputCheck:
+    """Datapoints as lists of arrays in the order of the inputs, checked; dicts go by name.
+
+    A batch of the same form as the one before costs about a microsecond, and its arrays are passed
+    on as they are, without a copy.
+    """
+
+    def __init__(self, signature: Sequence[Any], flow: str):
+        self._signature, self._flow = signature, flow
+        self._names = [spec.name for spec in signature]
+        self.form: Form = ()
+
+    def __call__(self, datapoint: Any) -> Sequence[np.ndarray]:
+        try:
+            if type(datapoint) is dict:
+                components = [datapoint[name] for name in self._names]
+            else:
+                components = datapoint
+            form = tuple([(x.dtype, x.shape) for x in components])
+            if form == self.form:
+                return components
+        except (AttributeError, KeyError, TypeError):
+            pass  # no arrays, or not those expected: the full check converts them, or says it
+        arrays = as_inputs(datapoint, self._signature, self._flow)
+        self.form = tuple([(x.dtype, x.shape) for x in arrays])
+        return arrays
 
 
 def as_inputs(datapoint: Any, signature: Sequence[Any], flow: str) -> list[np.ndarray]:
@@ -23,22 +57,51 @@ def as_inputs(datapoint: Any, signature: Sequence[Any], flow: str) -> list[np.nd
                 f"the inputs {sorted(set(names) - set(datapoint))} are missing", **locals()
             )
         components = [datapoint[name] for name in names]
-    else:
+    elif isinstance(datapoint, list | tuple):
         components = list(datapoint)
+    else:
+        raise SignatureError(
+            f"{flow} does not fit the model's inputs: expected lists, tuples or dicts of "
+            f"components, received a {type(datapoint).__name__}. Wrap it: "
+            "MapData(ds, lambda x: [x])"
+        )
     if len(components) != len(signature):
         raise _error(
             f"expected {len(signature)} components, received {len(components)}", **locals()
         )
-    arrays = [np.asarray(component) for component in components]
+    arrays = [
+        _array(component, spec) for component, spec in zip(components, signature, strict=True)
+    ]
     for spec, array in zip(signature, arrays, strict=True):
-        if array.dtype == object:
+        if _dtype(array) is None:
             raise _error(f"input {spec.name!r} is made of Python objects, not numbers", **locals())
-        received = tf.as_dtype(array.dtype) if array.dtype.kind not in "US" else tf.string
-        if received != spec.dtype:
+        if _dtype(array) != spec.dtype:
             raise _error(f"input {spec.name!r} has another dtype", **locals())
         if not spec.shape.is_compatible_with(array.shape):
             raise _error(f"input {spec.name!r} has another shape", **locals())
     return arrays
+
+
+def _array(component: Any, spec: Any) -> np.ndarray:
+    kinds = PYTHON_KINDS.get(type(component))
+    if kinds is not None and spec.dtype.is_numpy_compatible:
+        dtype = np.dtype(spec.dtype.as_numpy_dtype)
+        if dtype.kind in kinds:
+            return np.asarray(component, dtype)
+    return np.asarray(component)
+
+
+def _dtype(array: np.ndarray) -> Any:
+    """What TensorFlow would make of it; None for Python objects other than text."""
+    if array.dtype.kind in "US":
+        return tf.string
+    if array.dtype == object:
+        text = all(isinstance(item, str | bytes) for item in array.flat)
+        return tf.string if text and array.size else None
+    try:
+        return tf.as_dtype(array.dtype)
+    except TypeError:  # dates, records: no tensor can have them
+        return None
 
 
 def _error(
@@ -59,5 +122,8 @@ def _error(
 
 
 def _describe(value: Any) -> str:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        return f"{type(value).__name__} that is no array"
     return f"{array.dtype} {tuple(array.shape)}"
