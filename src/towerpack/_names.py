@@ -4,7 +4,7 @@ To publish a name, add it to its room's `__all__`, and here by `python scripts/p
 test compares the two.
 """
 
-TF_FREE_ROOMS = ("core", "dataflow", "monitor")
+TF_FREE_ROOMS = ("core", "dataflow", "monitor", "report")
 
 ROOMS = (
     *TF_FREE_ROOMS,
@@ -152,6 +152,13 @@ NAMES: dict[str, tuple[str, ...]] = {
         "WandbMonitor",
         "verdict",
     ),
+    "towerpack.report": (
+        "RunSummary",
+        "find_runs",
+        "read_run",
+        "render_page",
+        "serve_report",
+    ),
     "towerpack.input_source": (
         "EndOfData",
         "FeedfreeInput",
@@ -267,7 +274,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "CheckpointNotWritten",
         "CorruptCheckpoint",
         "DictRestore",
-        "Keep",
+        "KeepBest",
         "LoadError",
         "LoadReport",
         "ModelLoader",
@@ -320,7 +327,9 @@ NAMES: dict[str, tuple[str, ...]] = {
         "Inferencer",
         "InjectShell",
         "LearningRateRangeTest",
+        "MaxSaver",
         "MergeAllSummaries",
+        "MinSaver",
         "ModelSaver",
         "ModelSummary",
         "MovingAverageSummary",
@@ -353,8 +362,10 @@ NAMES: dict[str, tuple[str, ...]] = {
         "warmup",
     ),
     "towerpack.train": (
+        "AsyncMultiGPUTrainer",
         "DEFAULT_CALLBACKS",
         "DEFAULT_MONITORS",
+        "NoOpTrainer",
         "NonFiniteCost",
         "Objective",
         "SimpleTrainer",
@@ -383,6 +394,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "towerpack.export": (
         "ExportError",
+        "ExportReport",
         "ModelExporter",
+        "Signature",
     ),
 }

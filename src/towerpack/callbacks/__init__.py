@@ -5,6 +5,7 @@ only through the attributes that it promises (`TrainerView`), so this room comes
 """
 
 from towerpack.callbacks.base import Callback, StopTraining
+from towerpack.callbacks.best_saver import MaxSaver, MinSaver
 from towerpack.callbacks.check_numerics import CheckNumerics, TerminateOnNaN
 from towerpack.callbacks.classification import ClassReport, ConfusionMatrix, RocCurve, TopK
 from towerpack.callbacks.dump_image import DumpParamAsImage, DumpTensorAsImage
@@ -91,7 +92,9 @@ __all__ = [
     "Inferencer",
     "InjectShell",
     "LearningRateRangeTest",
+    "MaxSaver",
     "MergeAllSummaries",
+    "MinSaver",
     "ModelSaver",
     "ModelSummary",
     "MovingAverageSummary",

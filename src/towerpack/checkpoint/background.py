@@ -1,0 +1,122 @@
+"""Saving while training goes on."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from towerpack.checkpoint.manifest import Manifest
+from towerpack.checkpoint.snapshot import Snapshot
+from towerpack.checkpoint.store import write_checkpoint
+from towerpack.core import logger
+
+FAILURES_IN_A_ROW = (
+    3  # a disk that is full now may not be in an hour; one that stays so is an error
+)
+_NICENESS = 10  # of the writing thread: the training's threads go first where cores are few
+_NOTABLE_WAIT = 1.0  # seconds for which training waited that are worth a line
+
+
+class CheckpointNotWritten(OSError):
+    """Checkpoints could not be written, several times in a row or at the very end."""
+
+
+class BackgroundSaver:
+    """Copies the variables at once and writes them in a thread, one checkpoint at a time.
+
+    `save` returns after the copy. A `save` that comes while the one before is being written waits
+    for it, so that memory holds one copy at most. A failed write is logged and counted
+    (`failures`), and the next one may succeed; after three in a row, `save` raises
+    `CheckpointNotWritten`, and so does `close` when the last write failed.
+    """
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.waited = 0.0  # seconds for which callers waited for the write before
+        self._in_a_row = 0
+        self._last_error: Exception | None = None
+        self._snapshot = Snapshot()
+        self._thread: threading.Thread | None = None
+
+    def save(
+        self,
+        prefix: Path,
+        variables: Mapping[str, Any],
+        *,
+        run: Mapping[str, Any] | None = None,
+        step: int | None = None,
+        monitored: Mapping[str, float] | None = None,
+        then: Callable[[Manifest], None] | None = None,
+    ) -> None:
+        """Saves the variables as they are now; `then` runs in the thread once all is on disk."""
+        self.wait()
+        if self._in_a_row >= FAILURES_IN_A_ROW:
+            raise CheckpointNotWritten(
+                f"the last {self._in_a_row} checkpoints could not be written to {prefix.parent}: "
+                f"{self._last_error}"
+            ) from self._last_error
+        arrays = self._snapshot.take(variables)
+
+        def write() -> None:
+            _step_back()
+            try:
+                manifest = write_checkpoint(prefix, arrays, run=run, step=step, monitored=monitored)
+                if then is not None:
+                    then(manifest)
+            except Exception as error:  # noqa: BLE001 (said here, raised by `save` or `close`)
+                self._failed(prefix, error)
+            else:
+                self._in_a_row, self._last_error = 0, None
+                logger.debug("saved %s", prefix)
+
+        self._thread = threading.Thread(target=write, name="towerpack-checkpoint-writer")
+        self._thread.start()
+
+    def _failed(self, prefix: Path, error: Exception) -> None:
+        self.failures += 1
+        self._in_a_row += 1
+        self._last_error = error
+        logger.error(
+            "%s could not be saved (%d in a row, %d in all); training goes on, and what was saved "
+            "before is intact: %s: %s",
+            prefix,
+            self._in_a_row,
+            self.failures,
+            type(error).__name__,
+            error,
+        )
+
+    def wait(self) -> None:
+        """Returns when nothing is being written."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        started = time.monotonic()
+        thread.join()
+        waited = time.monotonic() - started
+        self.waited += waited
+        if waited > _NOTABLE_WAIT:
+            logger.info("training waited %.1f s for a checkpoint to be written", waited)
+
+    def close(self) -> None:
+        """Waits for the write that is under way; raises if the last one failed."""
+        self.wait()
+        error, self._last_error = self._last_error, None
+        if error is not None:
+            raise CheckpointNotWritten(
+                f"the last checkpoint could not be written: {error}"
+            ) from error
+
+
+def _step_back() -> None:
+    """Lowers this thread's priority, where a thread has one of its own."""
+    if sys.platform == "linux":
+        try:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        except OSError as error:  # not allowed here: then it runs like all others
+            logger.debug("the checkpoint writer keeps its priority: %s", error)

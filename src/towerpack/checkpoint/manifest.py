@@ -1,0 +1,146 @@
+"""What a checkpoint should consist of: sizes and checksums, written beside it.
+
+A bit that flips in any of the files, the manifest included, is found; one in the weights is blamed
+on its tensor.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from towerpack.checkpoint.bundle import DATA_SUFFIX, INDEX_SUFFIX
+
+MANIFEST_SUFFIX = ".manifest.json"
+RUN_SUFFIX = ".run.json"
+FORMAT = "towerpack checkpoint 1"
+
+
+class CorruptCheckpoint(ValueError):
+    """Files of a checkpoint are missing, cut or changed; the message says which."""
+
+
+@dataclass(frozen=True)
+class TensorSum:
+    dtype: str
+    shape: tuple[int, ...]
+    crc32c: str
+
+
+@dataclass(frozen=True)
+class FileSum:
+    """Of a data file only the size: its tensors' sums cover every byte."""
+
+    size: int
+    crc32c: str | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Files are named by what follows the checkpoint's name, so that it may be copied to another.
+
+    `step` and `saved_at` (seconds since 1970) order checkpoints; `monitored` holds the scalars by
+    which the best are kept.
+    """
+
+    files: dict[str, FileSum]
+    tensors: dict[str, TensorSum]
+    step: int | None = None
+    saved_at: float = field(default_factory=time.time)
+    monitored: dict[str, float] = field(default_factory=dict)
+
+    def write(self, path: str | Path) -> None:
+        Path(path).write_text(_sealed({"format": FORMAT, **asdict(self)}))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Manifest:
+        """Raises CorruptCheckpoint if a single bit of it has changed."""
+        content = Path(path).read_bytes()
+        try:
+            parsed = json.loads(content)
+            seal = parsed.pop("crc32c")
+            if parsed.get("format") != FORMAT or _sealed(parsed).encode() != content:
+                raise ValueError(f"its checksum {seal} is not that of its content")
+            return cls(
+                files={name: FileSum(**sums) for name, sums in parsed["files"].items()},
+                tensors={
+                    name: TensorSum(sums["dtype"], tuple(sums["shape"]), sums["crc32c"])
+                    for name, sums in parsed["tensors"].items()
+                },
+                step=parsed["step"],
+                saved_at=parsed["saved_at"],
+                monitored=parsed["monitored"],
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptCheckpoint(f"{Path(path).name} is damaged: {error}") from error
+
+
+def _sealed(content: dict[str, Any]) -> str:
+    body = json.dumps(content, sort_keys=True)
+    return json.dumps({**content, "crc32c": hexadecimal(body.encode())}, sort_keys=True, indent=1)
+
+
+def hexadecimal(content: bytes) -> str:
+    return f"{google_crc32c.value(content):08x}"
+
+
+def describe_tensors(
+    arrays: Mapping[str, np.ndarray], sums: Mapping[str, int]
+) -> dict[str, TensorSum]:
+    return {
+        name: TensorSum(np.asarray(arrays[name]).dtype.name, np.shape(arrays[name]), f"{crc:08x}")
+        for name, crc in sums.items()
+    }
+
+
+def describe_files(prefix: str | Path) -> dict[str, FileSum]:
+    """Sizes and sums of the files that lie there under this prefix."""
+    described = {DATA_SUFFIX: FileSum(Path(f"{prefix}{DATA_SUFFIX}").stat().st_size)}
+    for suffix in (INDEX_SUFFIX, RUN_SUFFIX):
+        path = Path(f"{prefix}{suffix}")
+        if path.exists():
+            content = path.read_bytes()
+            described[suffix] = FileSum(len(content), hexadecimal(content))
+    return described
+
+
+def check_files(prefix: str | Path) -> Manifest | None:
+    """Compares the files with the manifest, all but the tensors' bytes, which loading compares.
+
+    Raises CorruptCheckpoint. A checkpoint that others wrote has no manifest: then both of
+    TensorFlow's files must be there, and None is returned.
+    """
+    name = Path(prefix).name
+    index = Path(f"{prefix}{INDEX_SUFFIX}")
+    manifest_file = Path(f"{prefix}{MANIFEST_SUFFIX}")
+    if not index.exists():
+        raise CorruptCheckpoint(f"{index.name} is missing")
+    if not manifest_file.exists():
+        if Path(f"{prefix}{RUN_SUFFIX}").exists():  # only towerpack writes that, and never alone
+            raise CorruptCheckpoint(f"{manifest_file.name} is missing")
+        if not any(index.parent.glob(f"{glob.escape(name)}.data-*")):
+            raise CorruptCheckpoint(f"{name}{DATA_SUFFIX} is missing")
+        return None
+    manifest = Manifest.read(manifest_file)
+    for suffix, expected in manifest.files.items():
+        path = Path(f"{prefix}{suffix}")
+        if not path.exists():
+            raise CorruptCheckpoint(f"{path.name} is missing")
+        size = path.stat().st_size
+        if size != expected.size:
+            raise CorruptCheckpoint(f"{path.name} has {size} bytes instead of {expected.size}")
+        if expected.crc32c is not None:
+            found = hexadecimal(path.read_bytes())
+            if found != expected.crc32c:
+                raise CorruptCheckpoint(
+                    f"{path.name} has changed: its crc32c is {found} instead of {expected.crc32c}"
+                )
+    return manifest

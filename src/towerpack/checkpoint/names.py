@@ -1,0 +1,117 @@
+"""Checkpoints by name: what people type, what lies in a directory, which one is the latest."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from towerpack.checkpoint.bundle import INDEX_SUFFIX
+from towerpack.checkpoint.manifest import CorruptCheckpoint, check_files
+from towerpack.core import logger
+from towerpack.core.files import atomic_file
+
+PREFIX = "model"
+STATE_FILE = "checkpoint"
+_SUFFIX = re.compile(r"\.(index|data-\d{5}-of-\d{5}|run\.json|manifest\.json|meta)$")
+_LISTED = re.compile(r'^\s*(?:all_)?model_checkpoint_path(?:s)?\s*:\s*("(?:[^"\\]|\\.)*")', re.M)
+
+
+def get_checkpoint_path(path: str | Path) -> str:
+    """The checkpoint's prefix from what people type: a directory, or one of its files.
+
+    Of a directory (or its file `checkpoint`) it is the latest one whose files are all there as
+    their manifest says; newer ones that are damaged are named in a warning.
+    """
+    path = Path(path)
+    if path.is_dir() or path.name == STATE_FILE:
+        directory = path if path.is_dir() else path.parent
+        for prefix in sound_checkpoints(directory):
+            return prefix
+        raise FileNotFoundError(f"there is no checkpoint in {directory}")
+    prefix = _SUFFIX.sub("", str(path))
+    if not Path(prefix + INDEX_SUFFIX).exists():
+        raise FileNotFoundError(
+            f"there is no checkpoint {prefix}; expected {Path(prefix).name}.index in {path.parent}"
+        )
+    return prefix
+
+
+def get_all_checkpoints(directory: str | Path, prefix: str = PREFIX) -> list[str]:
+    """The prefixes of all checkpoints `<prefix>-<step>` of a directory, in the order of steps."""
+    pattern = re.compile(rf"{re.escape(prefix)}-(\d+)\.index")
+    found = []
+    for file in Path(directory).iterdir():
+        match = pattern.fullmatch(file.name)
+        if match:
+            found.append((int(match[1]), str(file).removesuffix(INDEX_SUFFIX)))
+    return [name for _, name in sorted(found)]
+
+
+def step_of(prefix: str | Path) -> int | None:
+    """The number at the end of a checkpoint's name."""
+    match = re.search(r"-(\d+)$", Path(prefix).name)
+    return int(match[1]) if match else None
+
+
+def sound_checkpoints(directory: str | Path) -> Iterator[str]:
+    """The checkpoints to try in turn: the latest first, then those before it.
+
+    Damaged ones are left out with a warning. The bytes of the weights are not looked at: that
+    happens when they are read.
+    """
+    for prefix in candidates(directory):
+        try:
+            check_files(prefix)
+        except CorruptCheckpoint as damage:
+            logger.warning("the checkpoint %s is damaged and not used: %s", prefix, damage)
+        else:
+            yield prefix
+
+
+def candidates(directory: str | Path) -> list[str]:
+    """What the file `checkpoint` lists, latest first, then others, the highest step first."""
+    listed = [str(Path(directory, name)) for name in read_state(directory)]
+    try:
+        others = get_all_checkpoints(directory)
+    except FileNotFoundError:
+        others = []
+    ordered = dict.fromkeys([*reversed(listed), *reversed(others)])
+    # One that is listed and has vanished altogether was removed by somebody on purpose.
+    return [prefix for prefix in ordered if _any_file(prefix)]
+
+
+def _any_file(prefix: str) -> bool:
+    path = Path(prefix)
+    if not path.parent.is_dir():
+        return False
+    return any(_SUFFIX.sub("", file.name) == path.name for file in path.parent.iterdir())
+
+
+def read_state(directory: str | Path) -> list[str]:
+    """The names in the file `checkpoint`, the latest last; nothing if it is missing or damaged."""
+    try:
+        text = Path(directory, STATE_FILE).read_text(errors="replace")
+    except FileNotFoundError:
+        return []
+    names = []
+    for quoted in _LISTED.findall(text):
+        try:
+            names.append(json.loads(quoted))
+        except ValueError:
+            logger.warning("%s in %s is damaged: %s", STATE_FILE, directory, quoted)
+    if not names:
+        logger.warning("%s in %s names no checkpoint; the steps decide", STATE_FILE, directory)
+        return []
+    latest, *in_order = names  # the first line says which is the latest
+    return [name for name in dict.fromkeys(in_order) if name != latest] + [latest]
+
+
+def write_state(directory: str | Path, prefixes: Sequence[str | Path]) -> None:
+    """Writes the file `checkpoint`, which names the checkpoints of a directory, the latest last."""
+    names = [Path(prefix).name for prefix in prefixes]
+    lines = [f"model_checkpoint_path: {json.dumps(names[-1])}\n"]
+    lines += [f"all_model_checkpoint_paths: {json.dumps(name)}\n" for name in names]
+    with atomic_file(Path(directory, STATE_FILE), "w") as file:
+        file.writelines(lines)

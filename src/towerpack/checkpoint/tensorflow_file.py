@@ -1,0 +1,69 @@
+"""Variables in TensorFlow's checkpoints: towerpack's, tensorpack's, `tf.train.Checkpoint`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from towerpack._tensorflow import tf
+from towerpack.checkpoint.manifest import CorruptCheckpoint, check_files
+from towerpack.checkpoint.object_graph import OBJECT_GRAPH, full_names
+from towerpack.checkpoint.source import Entry
+
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+class CheckpointSource:
+    """The variables of a checkpoint, read by one parallel operation that compares the checksums.
+
+    What `tf.train.Checkpoint` or a SavedModel holds is known by the variables' own names. Raises
+    CorruptCheckpoint, which names the tensor.
+    """
+
+    def __init__(self, prefix: str | Path):
+        self.description = self.prefix = str(prefix)
+        check_files(prefix)
+        try:
+            self._reader = tf.train.load_checkpoint(self.prefix)
+            shapes = self._reader.get_variable_to_shape_map()
+            self._dtypes = self._reader.get_variable_to_dtype_map()
+            names = self._names(sorted(shapes))
+        except (tf.errors.OpError, ValueError, RuntimeError) as error:
+            raise CorruptCheckpoint(f"{prefix} cannot be read: {error}") from error
+        self._keys = names
+        self.entries = {
+            name: Entry(tuple(shapes[key]), self._dtypes[key].name) for name, key in names.items()
+        }
+
+    def _names(self, keys: list[str]) -> dict[str, str]:
+        if OBJECT_GRAPH not in keys:
+            return {key: key for key in keys}
+        full = full_names(self._reader.get_tensor(OBJECT_GRAPH))
+        return {
+            full.get(key) or key.removesuffix(_VALUE): key for key in keys if key != OBJECT_GRAPH
+        }
+
+    def read(self, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+        if not names:
+            return
+        keys = [self._keys[name] for name in names]
+        try:
+            tensors = tf.raw_ops.RestoreV2(
+                prefix=self.prefix,
+                tensor_names=keys,
+                shape_and_slices=[""] * len(keys),
+                dtypes=[self._dtypes[key] for key in keys],
+            )
+        except tf.errors.OpError as error:
+            raise CorruptCheckpoint(f"{self.prefix}: {self._culprit(names) or error}") from error
+        yield from zip(names, tensors, strict=True)
+
+    def _culprit(self, names: Sequence[str]) -> str | None:
+        """The tensor at fault: TensorFlow says only that there is one."""
+        for name in names:
+            try:
+                self._reader.get_tensor(self._keys[name])
+            except (tf.errors.OpError, ValueError, RuntimeError):
+                return f"the tensor {name!r} is damaged"
+        return None
