@@ -77,7 +77,10 @@ class InputSource:
         """Goes, before `start()`, to a position that `state` gave; `taken` is 0 there."""
 
     def reset_state(self) -> None:
-        """Goes back to the beginning: before training, and before every round of inference."""
+        """Goes back to the beginning, where `taken` is 0: before every round of inference.
+
+        No step may be running. Before `start()` there is nothing to do.
+        """
 
     def position(self, batch: int) -> str:
         """Where in the data a batch is, for messages; counted from 0 at `start()`."""

@@ -58,13 +58,13 @@ class Journal:
         self._usual_from = 0  # the first batch that is known to have it
         self._previous: Form | None = None
         self._settled = False  # whether the usual form is decided
-        self._taken = begin.number
+        self.taken = begin.number  # by the consumer, as far as it has said
         self._lock = threading.Lock()
 
     def note_pass(self, epoch: int, batch: int) -> None:
         """The next batch put is the `batch`-th of that pass."""
         with self._lock:
-            while len(self._passes) > 1 and self._passes[1].number <= self._taken:
+            while len(self._passes) > 1 and self._passes[1].number <= self.taken:
                 self._passes.popleft()
             self._passes.append(PassBegin(self.count, epoch, batch))
 
@@ -104,12 +104,8 @@ class Journal:
             self._marks.append(Mark(self.count, flow, batch))
 
     def _drop_marks(self) -> None:
-        while len(self._marks) > 1 and self._marks[1].number <= self._taken:
+        while len(self._marks) > 1 and self._marks[1].number <= self.taken:
             self._marks.popleft()
-
-    def note_taken(self, taken: int) -> None:
-        """What was before is asked for no more."""
-        self._taken = taken
 
     def mark_before(self, taken: int) -> Mark:
         """The last mark at or before that many batches."""

@@ -1,0 +1,141 @@
+"""What the sources that read a flow have in common: the check of its datapoints, and positions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from towerpack.dataflow import RemoteDataZMQ
+from towerpack.dataflow.base import DataFlow, State, as_flow
+from towerpack.dataflow.statistics import walk
+from towerpack.input_source.base import EndOfData, InputSource
+from towerpack.input_source.journal import Journal, Mark
+from towerpack.input_source.signature import InputCheck
+from towerpack.input_source.stream import FlowStream
+
+MARK_SECONDS = 0.05  # between two looks at the flow's position, which may cost as much as a batch
+
+
+class FlowInput(InputSource):
+    """A source that reads a flow ahead, batch by batch (`_read_batch`), and keeps a journal of it.
+
+    The position (`state`) follows the batches that were taken, whatever was read ahead. It is as
+    exact as the flow's own; only a `RemoteDataZMQ`, which cannot go back, goes on where it was.
+    """
+
+    datapoints_per_batch = 1
+    """How many datapoints of the flow a tower takes at once."""
+
+    def __init__(self, ds: Any):
+        self.flow: DataFlow = as_flow(ds)
+        self._begin = Mark(0, {"epoch": 0}, 0)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Forgets everything but where to begin."""
+        self._journal = Journal(self._begin)
+        self._failure: BaseException | None = None
+        self._ended = False
+        self._mark_due = 0.0
+        self._epoch: int | None = None
+
+    def setup(self, signature: Any) -> None:
+        super().setup(signature)
+        self.close()
+        self._begin = self._begin._replace(number=0)
+        self._clear()
+
+    def _datapoint_signature(self) -> Sequence[Any]:
+        """What a datapoint of the flow has to fit."""
+        return self.signature
+
+    def _open(self, endless: bool = True) -> tuple[FlowStream, InputCheck]:
+        check = InputCheck(self._datapoint_signature(), self.flow.label())
+        return FlowStream(self.flow, self._begin, endless), check
+
+    def _note(self, stream: FlowStream, check: InputCheck) -> None:
+        """Before the datapoint that came last is put where steps find it."""
+        journal = self._journal
+        if stream.epoch != self._epoch:
+            self._epoch = stream.epoch
+            journal.note_pass(stream.epoch, stream.batch)
+        journal.note_form(check.form)
+
+    def _note_put(self, stream: FlowStream) -> bool:
+        """After it; whether the position was looked at: the moment for other slow looks, too."""
+        self._journal.count += 1
+        due = time.monotonic() >= self._mark_due
+        if due:
+            self._journal.mark(stream.state(), stream.batch + 1)
+            self._mark_due = time.monotonic() + MARK_SECONDS
+        return due
+
+    def size(self) -> int | None:
+        try:
+            return len(self.flow) // self.datapoints_per_batch
+        except TypeError:
+            return None
+
+    def wait(self, limit: int, taken: int, timeout: float | None = None) -> int:
+        first = taken * self.datapoints_per_batch
+        target = first + limit * self.datapoints_per_batch
+        self._journal.taken = first
+        if self._journal.count < target and not self._ended:
+            begin = time.perf_counter()
+            try:
+                self._wait_for(target, timeout)
+            finally:
+                self.waited += time.perf_counter() - begin
+        ended = self._ended  # looked at before the count, which is final then
+        ready = min((self._journal.count - first) // self.datapoints_per_batch, limit)
+        if ready <= 0 and ended:
+            self.raise_failure()
+            raise EndOfData(f"{self.flow.label()} has ended after {taken} batches")
+        return max(ready, 0)
+
+    def _wait_for(self, target: int, timeout: float | None) -> None:
+        """Blocks until as many datapoints were read since the start, if there is room for them."""
+        raise NotImplementedError
+
+    def uniform(self, limit: int, taken: int) -> int:
+        ready = self.wait(limit, taken)
+        return min(ready, self._journal.usual_until(taken) - taken)
+
+    def usual_shapes(self) -> list[tuple[int, ...]] | None:
+        form = self._journal.usual()
+        return None if form is None else [shape for _, shape in form]
+
+    def state(self, taken: int) -> State | None:
+        first = taken * self.datapoints_per_batch
+        mark = self._journal.mark_before(first)
+        if _goes_back(self.flow):
+            return mark.state(first)
+        return mark._replace(skip=0).state(mark.number)
+
+    def restore(self, state: State | None) -> None:
+        if self._started():
+            raise RuntimeError("expected restore() before start()")
+        if state is not None:
+            self._begin = Mark.of_state(state)
+            self._journal = Journal(self._begin)
+
+    def _started(self) -> bool:
+        raise NotImplementedError
+
+    def position(self, batch: int) -> str:
+        found = self._journal.find(batch * self.datapoints_per_batch)
+        if found is None:
+            return super().position(batch)
+        epoch, number = found
+        what = "batch" if self.datapoints_per_batch == 1 else "the batch from datapoint"
+        return f"{what} {number} of pass {epoch} of {self.flow.label()}, both counted from 0"
+
+    def raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+def _goes_back(flow: DataFlow) -> bool:
+    """Whether a flow can be put back to where it was; what was received from afar is gone."""
+    return not any(isinstance(stage, RemoteDataZMQ) for stage in walk(flow))
