@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 
 ROOT = Path(__file__).parent
-TF_FREE = ("core", "dataflow", "monitor", "house")
+TF_FREE = ("core", "dataflow", "monitor", "report", "house")
 
 # Before anything imports TensorFlow: quiet, and on the CPU, so that every machine gives one result.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -27,6 +27,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for top in (ROOT / "tests", ROOT / "src" / "towerpack"):
             if item.path.is_relative_to(top) and item.path.relative_to(top).parts[0] not in TF_FREE:
                 item.add_marker("tf")
+    if any(item.get_closest_marker("tf") for item in items):
+        _make_logical_devices()
+
+
+def _make_logical_devices() -> None:
+    """Two CPU devices stand in for GPUs; only possible before TensorFlow is used."""
+    from towerpack._tensorflow import tf
+
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    parts = [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
+    tf.config.set_logical_device_configuration(cpu, parts)
 
 
 @pytest.fixture(autouse=True)

@@ -109,7 +109,7 @@ def test_the_lenet_of_the_notes_as_written():
     output, store = build(lenet, image)
     assert output.shape == (2, 10)
     assert list(store.variables)[:2] == ["conv0/W", "conv0/b"]
-    assert sum(v.shape.num_elements() for v in store.variables.values()) == 836_522
+    assert sum(v.shape.num_elements() for v in store.trainable().values()) == 836_522
 
 
 def test_argscope_precedence_and_restoration(image):

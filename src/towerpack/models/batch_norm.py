@@ -204,7 +204,7 @@ def _must_synchronize() -> bool:
     if replicas() > 1:
         return True
     context = get_current_tower_context()
-    if context and context.is_training and context.total > 1:
+    if context and context.is_training and context.total > 1 and not context.probing:
         raise ValueError(
             "sync_statistics needs towers that run together under tf.distribute; this trainer "
             f"runs its {context.total} towers apart. Use SyncMultiGPUTrainerReplicated"

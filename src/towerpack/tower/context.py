@@ -48,10 +48,12 @@ class TowerContext:
         total: int = 1,
         vs_name: str = "",
         own_store: bool = False,
+        probing: bool = False,
     ):
         self.name, self.is_training, self.store = name, is_training, store
         self.index, self.total, self.vs_name = index, total, vs_name
         self._own_store = own_store
+        self.probing = probing  # built by itself, to make its variables, and never run
         self.moving_summaries: list[MovingSummary] = []
         self.summaries: list[Summary] = []
         self.at_end: list[Callable[[], None]] = []

@@ -174,6 +174,12 @@ class VariableStore:
             unique, number = f"{name}_{number}", number + 1
         self.variables[unique] = variable
 
+    def rename(self, variable: Any, name: str) -> None:
+        """Gives a variable that the store knows another name, if that is free."""
+        old = self.name_of(variable)
+        if name not in self.variables:
+            self.variables = {name if k == old else k: v for k, v in self.variables.items()}
+
     def adopt_all(self, variables: Iterable[Any]) -> None:
         """Takes in variables under their own names; those that are known are left as they are."""
         named = {variable.name.removesuffix(":0"): variable for variable in variables}

@@ -4,12 +4,16 @@ A trainer calls the tower function, applies the gradients and runs the callbacks
 device to many is to choose another trainer.
 """
 
+from towerpack.train.async_multi_gpu import AsyncMultiGPUTrainer
+from towerpack.train.auto_resume import AutoResumeTrainConfig
 from towerpack.train.base import Trainer
-from towerpack.train.config import (
-    DEFAULT_CALLBACKS,
-    DEFAULT_MONITORS,
-    TrainConfig,
-    launch_train_with_config,
+from towerpack.train.config import TrainConfig, launch_train_with_config
+from towerpack.train.defaults import DEFAULT_CALLBACKS, DEFAULT_MONITORS
+from towerpack.train.gan import (
+    GANModelDesc,
+    GANTrainer,
+    MultiGPUGANTrainer,
+    SeparateGANTrainer,
 )
 from towerpack.train.multi_gpu import (
     SyncMultiGPUTrainer,
@@ -17,6 +21,7 @@ from towerpack.train.multi_gpu import (
     SyncMultiGPUTrainerReplicated,
 )
 from towerpack.train.non_finite import NonFiniteCost
+from towerpack.train.noop import NoOpTrainer
 from towerpack.train.objective import Objective
 from towerpack.train.simple import SimpleTrainer
 from towerpack.train.single_cost import SingleCostTrainer
@@ -25,8 +30,15 @@ from towerpack.train.tower_trainer import TowerTrainer
 __all__ = [
     "DEFAULT_CALLBACKS",
     "DEFAULT_MONITORS",
+    "AsyncMultiGPUTrainer",
+    "AutoResumeTrainConfig",
+    "GANModelDesc",
+    "GANTrainer",
+    "MultiGPUGANTrainer",
+    "NoOpTrainer",
     "NonFiniteCost",
     "Objective",
+    "SeparateGANTrainer",
     "SimpleTrainer",
     "SingleCostTrainer",
     "SyncMultiGPUTrainer",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from towerpack.input_source import InputSource
 from towerpack.monitor import MonitorBase, Monitors, RunInfo
 from towerpack.tower import TowerFunc, VariableStore
 from towerpack.tower.summary import MovingAverage
+from towerpack.train.defaults import DEFAULT_CALLBACKS, DEFAULT_MONITORS
+from towerpack.train.epoch_clock import EpochClock
 from towerpack.train.interrupts import Interrupts
 
 
@@ -38,10 +40,12 @@ class Trainer:
         self.local_step = -1
         self.steps_per_epoch = 0
         self.starting_epoch, self.max_epoch = 1, 0
-        self.step_seconds = 0.0
+        self.clock = EpochClock()
         self._interrupts = Interrupts()
         self._settling: list[Callable[[], None]] = []
-        self._resumed = False
+        self._stop: StopTraining | None = None
+        self._resumed = self._goes_on = False
+        self.run_configuration: dict[str, Any] = {}
 
     def run_step(self) -> None:
         """One iteration. `global_step` grows by one afterwards, unless it has grown already."""
@@ -66,6 +70,35 @@ class Trainer:
         self.initialize(session_init)
         self.main_loop(steps_per_epoch, starting_epoch, max_epoch)
 
+    def train_with_defaults(
+        self,
+        _sentinel: None = None,
+        callbacks: Sequence[Callback] = (),
+        monitors: Sequence[MonitorBase] | None = None,
+        *,
+        steps_per_epoch: int | None = None,
+        max_epoch: int = 99999,
+        starting_epoch: int = 1,
+        session_init: Any = None,
+        extra_callbacks: Sequence[Callback] | None = None,
+    ) -> None:
+        """`train` with the default callbacks and monitors, and an epoch as long as the data."""
+        if _sentinel is not None:
+            raise TypeError("train_with_defaults takes its arguments by name")
+        if steps_per_epoch is None:
+            steps_per_epoch = self.input_source.size()
+        if steps_per_epoch is None:
+            raise ValueError("the length of the data is not known: pass steps_per_epoch=")
+        extra = DEFAULT_CALLBACKS() if extra_callbacks is None else extra_callbacks
+        self.train(
+            [*callbacks, *extra],
+            DEFAULT_MONITORS() if monitors is None else monitors,
+            steps_per_epoch=steps_per_epoch,
+            max_epoch=max_epoch,
+            starting_epoch=starting_epoch,
+            session_init=session_init,
+        )
+
     def setup_callbacks(
         self, callbacks: Sequence[Callback], monitors: Sequence[MonitorBase]
     ) -> None:
@@ -76,7 +109,10 @@ class Trainer:
 
     def initialize(self, session_init: ModelLoader | None = None) -> None:
         """Gives the variables their values from a checkpoint, if there is one."""
-        SmartInit(session_init).load(self.store.saved())
+        loader = SmartInit(session_init)
+        loader.load(self.store.saved())
+        if loader.run_state is not None:
+            self.restore(loader.run_state)
 
     def state(self) -> dict[str, Any]:
         """Where the run stands, apart from its variables: JSON, as a checkpoint keeps it."""
@@ -103,26 +139,63 @@ class Trainer:
 
         A restored run goes on in its own epoch, or in the next if that one was complete.
         """
-        self.max_epoch = max_epoch
+        self.max_epoch, self._stop = max_epoch, None
         self._begin(steps_per_epoch, starting_epoch)
-        directory = logger.get_logger_dir()
-        self.monitors.open(RunInfo(Path(directory) if directory else None, self.starting_epoch))
+        self.monitors.open(self._run_info())
+        error: BaseException | None = None
         try:
             with self._interrupts.catching():
                 self._at_monitors()
                 self.callbacks.before_train()
                 self._settle()
-                while self.epoch_num < max_epoch or self._steps_left:
+                self.clock = EpochClock(self.flow)
+                while self.epoch_num < max_epoch or self._goes_on:
                     self._run_epoch()
             logger.info("training is finished after epoch %d", self.epoch_num)
         except StopTraining as reason:
             logger.info("training was stopped: %s", str(reason) or "a callback asked for it")
+            error = self._interrupts.error()
+        except BaseException as reason:
+            error = reason
+            raise
         finally:
             try:
                 self.callbacks.after_train()
             finally:
-                self.monitors.close()
-        self._interrupts.leave_if_received()
+                self.monitors.close(error)
+        if error is not None:
+            raise error
+
+    def _run_info(self) -> RunInfo:
+        directory = logger.get_logger_dir()
+        return RunInfo(
+            Path(directory) if directory else None,
+            starting_epoch=self.starting_epoch,
+            starting_step=self.global_step,
+            resumed=self._resumed,
+            steps_per_epoch=self.steps_per_epoch,
+            max_epoch=self.max_epoch,
+            configuration=self.configuration(),
+        )
+
+    def configuration(self) -> dict[str, Any]:
+        """What people want to know of this trainer when they look at the run later."""
+        return {"trainer": type(self).__name__, **self.run_configuration}
+
+    @property
+    def flow(self) -> Any:
+        """The data flow behind the input, if there is one: its stages are watched."""
+        return getattr(getattr(self, "input_source", None), "flow", None)
+
+    @property
+    def step_seconds(self) -> float:
+        """How long this run has been in steps so far, their waiting included."""
+        return self.clock.step_seconds
+
+    @property
+    def waiting_seconds(self) -> float:
+        """How long steps have waited for their data so far."""
+        return 0.0
 
     def _begin(self, steps_per_epoch: int, starting_epoch: int) -> None:
         in_the_middle = self._resumed and 0 <= self.local_step < self.steps_per_epoch - 1
@@ -139,20 +212,21 @@ class Trainer:
             self.local_step = -1
         self._goes_on = in_the_middle
 
-    @property
-    def _steps_left(self) -> int:
-        """Of an epoch that was interrupted."""
-        return self.steps_per_epoch - 1 - self.local_step if self._goes_on else 0
-
     def _run_epoch(self) -> None:
         if not self._goes_on:
             self.epoch_num, self.local_step = self.epoch_num + 1, -1
         self._goes_on = False
-        self.callbacks.before_epoch()
+        with self.clock.in_callbacks(), self._stopping_when_settled():
+            self.callbacks.before_epoch()
+        self._settle()
         while self.local_step < self.steps_per_epoch - 1:
             self._advance()
-        self.callbacks.after_epoch()
-        self.callbacks.trigger_epoch()
+        with self.clock.in_callbacks():
+            with self._stopping_when_settled():
+                self.callbacks.after_epoch()
+            with self._stopping_when_settled():
+                self.callbacks.trigger_epoch()
+        self.monitors.put_times(self.clock.lap(self.waiting_seconds))
         self.monitors.flush()
         self._settle()
 
@@ -162,29 +236,42 @@ class Trainer:
         free = self.steps_per_epoch - 1 - self.local_step
         if due is not None:
             free = min(free, due - self.global_step - 1)
-        started, before = time.perf_counter(), self.global_step
-        if free > 0:
-            done = self.run_steps(free)
-            self.local_step += done
-        else:
-            done = 1
-            self.local_step += 1
-            self.run_step()
-        self.step_seconds += time.perf_counter() - started
+        before, done = self.global_step, 1
+        with self.clock.in_step():
+            if free > 0:
+                done = self.run_steps(free)
+                self.local_step += done
+            else:
+                self.local_step += 1
+                self.run_step()
         if self.global_step == before:
             self.global_step += done
         self._at_monitors()
-        self.callbacks.trigger_step()
-        self._settle()
+        with self.clock.in_callbacks(), self._stopping_when_settled():
+            self.callbacks.trigger_step()
+        # After an epoch's last step the events of its end come first: a run that was saved before
+        # them would go on with the next epoch.
+        if self.local_step < self.steps_per_epoch - 1:
+            self._settle()
 
     def when_settled(self, action: Callable[[], None]) -> None:
         """Runs `action` once every callback has seen the current event: the moment to save."""
         self._settling.append(action)
 
+    @contextlib.contextmanager
+    def _stopping_when_settled(self) -> Iterator[None]:
+        """A callback that stops the training does not keep what others asked for from happening."""
+        try:
+            yield
+        except StopTraining as reason:
+            self._stop = self._stop or reason
+
     def _settle(self) -> None:
         actions, self._settling = self._settling, []
         for action in actions:
             action()
+        if self._stop is not None:
+            raise self._stop
         if self._interrupts.received is not None:
             self.callbacks.interrupted()
             raise StopTraining(f"{self._interrupts.received.name} after step {self.global_step}")

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from towerpack.callbacks import Callback, MergeAllSummaries, MovingAverageSummary, ProgressBar
+from towerpack.callbacks import Callback
 from towerpack.checkpoint import ModelLoader
+from towerpack.core import logger
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, QueueInput
 from towerpack.models import ModelDesc
-from towerpack.monitor import JSONWriter, MonitorBase, ScalarPrinter, TFEventWriter
-
-
-def DEFAULT_CALLBACKS() -> list[Callback]:
-    """The callbacks that every run gets unless `extra_callbacks` says otherwise."""
-    return [MovingAverageSummary(), ProgressBar(), MergeAllSummaries()]
-
-
-def DEFAULT_MONITORS() -> list[MonitorBase]:
-    """The monitors that every run gets unless `monitors` says otherwise."""
-    return [TFEventWriter(), JSONWriter(), ScalarPrinter()]
+from towerpack.monitor import MonitorBase
+from towerpack.train.resume import find_run
 
 
 @dataclass(kw_only=True)
@@ -31,6 +24,10 @@ class TrainConfig:
     Give either a `dataflow` (it is prefetched by a `QueueInput`) or `data`, an input source.
     `steps_per_epoch` defaults to the length of the data. The callbacks of a run are `callbacks`
     followed by `extra_callbacks`, which default to `DEFAULT_CALLBACKS()`.
+
+    With `resume='auto'` the same command, run again, goes on from the latest checkpoint in the
+    logger's directory, exactly where it was saved; `session_init` and `starting_epoch` are then for
+    the first start only. A run that is finished says so and stops. `resume` may also be a directory.
     """
 
     model: ModelDesc
@@ -43,6 +40,7 @@ class TrainConfig:
     starting_epoch: int = 1
     steps_per_epoch: int | None = None
     max_epoch: int = 99999
+    resume: str | Path | None = None
 
     def __post_init__(self) -> None:
         if (self.dataflow is None) == (self.data is None):
@@ -71,23 +69,29 @@ def launch_train_with_config(config: TrainConfig, trainer: Any) -> None:
 
     The same as these calls, which a user may also make himself:
 
-        trainer.setup_graph(signature, input_source, model.build_graph, model.get_optimizer)
+        trainer.setup_graph(signature, input_source, model.build_graph, model.optimizer)
         trainer.setup_callbacks(callbacks, monitors)
         trainer.initialize(session_init)
         trainer.main_loop(steps_per_epoch, starting_epoch, max_epoch)
         trainer.close()
     """
+    run = find_run(config.resume)
+    if run is not None and run.is_finished(config.max_epoch):
+        logger.info("this run is finished: epoch %d is done", config.max_epoch)
+        return
     source = config.input_source()
-    extra = DEFAULT_CALLBACKS() if config.extra_callbacks is None else config.extra_callbacks
-    monitors = DEFAULT_MONITORS() if config.monitors is None else config.monitors
     model = config.model
     with trainer:
-        trainer.setup_graph(model.input_signature, source, model.build_graph, model.get_optimizer)
-        trainer.train(
-            [*config.callbacks, *extra],
-            monitors,
+        if run is not None:
+            trainer.store.seed = run.seed
+        trainer.run_configuration = {"model": type(model).__name__, "data": str(source)}
+        trainer.setup_graph(model.input_signature, source, model.build_graph, model.optimizer)
+        trainer.train_with_defaults(
+            callbacks=config.callbacks,
+            extra_callbacks=config.extra_callbacks,
+            monitors=config.monitors,
             steps_per_epoch=config.epoch_steps(source),
             max_epoch=config.max_epoch,
             starting_epoch=config.starting_epoch,
-            session_init=config.session_init,
+            session_init=run or config.session_init,
         )

@@ -35,19 +35,17 @@ class Interrupts:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         received = signal.Signals(number)
-        if self.received is not None:
-            self._leave(received)
-        self.received = received
+        again, self.received = self.received is not None, received
+        if again:
+            raise self.error()  # type: ignore[misc] (one was received)
         logger.warning(
             "%s: finishing the step, then saving; once more to leave at once", received.name
         )
 
-    def leave_if_received(self) -> None:
-        """Ends the process, or raises KeyboardInterrupt, if a signal came."""
-        if self.received is not None:
-            self._leave(self.received)
-
-    def _leave(self, received: signal.Signals) -> None:
-        if received == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(EXIT_CODES[received])
+    def error(self) -> BaseException | None:
+        """What to raise when everything is saved, if a signal came."""
+        if self.received is None:
+            return None
+        if self.received == signal.SIGINT:
+            return KeyboardInterrupt()
+        return SystemExit(EXIT_CODES[self.received])

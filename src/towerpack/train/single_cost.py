@@ -25,6 +25,7 @@ class SingleCostTrainer(TowerTrainer):
         """Makes the variables and traces the step."""
         self._get_opt_fn = get_opt_fn
         self._optimizers: list[Optimizer] = []
+        self._made: list[Any] = []
         self.setup_towers(input_signature, input, get_cost_fn)
 
     @property
@@ -32,7 +33,14 @@ class SingleCostTrainer(TowerTrainer):
         return self._optimizers[0]
 
     def make_optimizers(self) -> None:
-        self._optimizers.append(as_optimizer(self._get_opt_fn()))
+        made = self._get_opt_fn()
+        if any(made is optimizer for optimizer in self._made):
+            raise ValueError(
+                "every tower needs an optimizer of its own here, but get_opt_fn returned the same "
+                "one again; let it make a new one in each call"
+            )
+        self._made.append(made)
+        self._optimizers.append(as_optimizer(made))
 
     def optimizers_of(self, index: int) -> Sequence[Optimizer]:
         return [self._optimizers[index]]

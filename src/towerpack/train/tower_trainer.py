@@ -31,6 +31,7 @@ from towerpack.train.non_finite import BatchKeeper
 from towerpack.train.objective import Objective, checked_gradients
 from towerpack.train.pace import COMPILED, LOOP, STEP, Pace
 from towerpack.train.replication import OneTower
+from towerpack.train.resume import say_towers
 from towerpack.train.step_graph import (
     StepResult,
     trace_compiled_loop,
@@ -152,11 +153,18 @@ class TowerTrainer(Trainer):
         if state.get("input") is not None:
             self.input_source.restore(state["input"])
         self._pace.restore(state.get("pace"))
+        say_towers(state.get("towers"), self.replication.count)
 
     @property
     def waiting_seconds(self) -> float:
-        """How long steps have waited for their data so far."""
         return self.input_source.waited
+
+    def configuration(self) -> dict[str, Any]:
+        return {
+            **super().configuration(),
+            "towers": self.replication.count,
+            "parameters": sum(int(v.shape.num_elements()) for v in self.store.trainable().values()),
+        }
 
     def main_loop(
         self, steps_per_epoch: int, starting_epoch: int = 1, max_epoch: int = 99999
@@ -179,6 +187,8 @@ class TowerTrainer(Trainer):
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), fetched)
 
     def run_steps(self, count: int) -> int:
+        if type(self).run_step is not TowerTrainer.run_step:
+            return super().run_steps(count)  # a step of the user's own, one at a time
         way, planned = self._pace.plan(count)
         steps = self._ready(way, planned)
         if way != STEP and steps > 0 and (loop := self._loop_for(way)) is not None:
@@ -334,7 +344,12 @@ class TowerTrainer(Trainer):
         if self.jit is False or self.replication.count > 1:
             return False
         on_gpu = bool(tf.config.list_physical_devices("GPU"))
-        kinds = {op.type for op in self._steps[()].graph.get_operations()}
+        graph = self._steps[()].graph.as_graph_def()
+        nodes = [
+            *graph.node,
+            *(node for inner in graph.library.function for node in inner.node_def),
+        ]
+        kinds = {node.op for node in nodes}
         return on_gpu or not kinds & SLOW_WHEN_COMPILED
 
     def _device(self, index: int) -> Any:
@@ -350,7 +365,7 @@ class TowerTrainer(Trainer):
 
         def build() -> None:
             inputs = self.input_source.get_input_tensors()
-            with probe.recording(self._step_counter), self._context(index):
+            with probe.recording(self._step_counter), self._context(index, probing=True):
                 self.tower_func(*inputs)
 
         with self._device(index):
@@ -358,7 +373,7 @@ class TowerTrainer(Trainer):
         if index == 0:
             self._writes_summaries = probe.found
 
-    def _context(self, index: int) -> TowerContext:
+    def _context(self, index: int, probing: bool = False) -> TowerContext:
         own = len(self.stores) > 1
         return TowerContext(
             f"tower{index}" if index else "",
@@ -367,31 +382,43 @@ class TowerTrainer(Trainer):
             index=index,
             total=self.replication.count,
             own_store=own,
+            probing=probing,
         )
 
     def _build_step(self, fetches: tuple[str, ...], inputs: Sequence[Any] | None = None) -> Any:
         """One step in the graph: all towers, their updates, and what is fetched."""
         # From the root of names also in a loop, where TensorFlow would put its name before all.
         with self._summary_writing(fetches), v1.name_scope(None):
-            towers = self.replication.run(lambda index: self._build_tower(index, inputs))
-        for index in range(len(self.stores)):
-            with self._device(index):
-                towers[index].apply()
+            towers, finite = self.build_updates(inputs)
         main = towers[0]
-        for update in self._additions:
-            update([pair for pairs in main.gradients for pair in pairs])
-        self.moving_averages = update_moving_averages(main.context)
         summaries = collect_summaries(main.context)
-        self.has_summaries = self._writes_summaries or any(summaries.values())
-        self._step_counter.assign_add(1)
-        costs = [objective.cost for tower in towers for objective in tower.objectives]
+        if main.context.is_main_training_tower:
+            for update in self._additions:
+                update([pair for pairs in main.gradients for pair in pairs])
+            self.moving_averages = update_moving_averages(main.context)
+            self.has_summaries = self._writes_summaries or any(summaries.values())
+            self._step_counter.assign_add(1)
         return StepResult(
-            finite=tf.reduce_all([tf.math.is_finite(tf.cast(cost, tf.float32)) for cost in costs]),
+            finite=finite,
             inputs=[component for tower in towers for component in tower.inputs],
             fetched={
                 name: summaries if name == ALL_SUMMARIES else main.handle.get_tensor(name)
                 for name in fetches
             },
+        )
+
+    def build_updates(self, inputs: Sequence[Any] | None) -> tuple[list[BuiltTower], Any]:
+        """Adds to the graph what a step changes: the towers, and whether their costs are finite.
+
+        `inputs` are read from the input source if there are none.
+        """
+        towers = self.replication.run(lambda index: self._build_tower(index, inputs))
+        for index in range(len(self.stores)):
+            with self._device(index):
+                towers[index].apply()
+        costs = [objective.cost for tower in towers for objective in tower.objectives]
+        return towers, tf.reduce_all(
+            [tf.math.is_finite(tf.cast(cost, tf.float32)) for cost in costs]
         )
 
     def _build_tower(self, index: int, inputs: Sequence[Any] | None) -> BuiltTower:

@@ -87,5 +87,21 @@ class KerasOptimizer(Optimizer):
         self.optimizer.apply(list(gradients))
 
     def take_in_variables(self, store: VariableStore) -> None:
+        """Takes the variables in under names that do not depend on how many optimizers came before.
+
+        Keras calls the second Adam of a process `adam_1`.
+        """
+        name = self.optimizer.name
+        numbered = re.fullmatch(r"(.+)_\d+", name)
+        first = numbered[1] if numbered and numbered[1] == _snake_case(self.optimizer) else name
         for variable in self.optimizer.variables:
-            store.adopt(variable.path, variable.value)
+            path = variable.path.removeprefix(f"{name}/")
+            if store.has(variable.value):  # made with the optimizer, in an open store
+                store.rename(variable.value, f"{first}/{path}")
+            else:
+                store.adopt(f"{first}/{path}", variable.value)
+
+
+def _snake_case(optimizer: Any) -> str:
+    """The name that Keras gives the first optimizer of this class."""
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", type(optimizer).__name__).lower()

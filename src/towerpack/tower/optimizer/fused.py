@@ -7,6 +7,7 @@ from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.tower.optimizer.base import GradsAndVars, Optimizer
+from towerpack.tower.optimizer.counter import own_counter
 from towerpack.tower.optimizer.rate import current_rate
 from towerpack.tower.store import VariableStore
 
@@ -63,8 +64,7 @@ class SlotOptimizer(Optimizer):
         )
 
     def counter(self, name: str, initial: float) -> Any:
-        store = VariableStore.current()
-        return store.make(name, lambda: tf.constant(initial, tf.float32), trainable=False)
+        return own_counter(self, name, initial)
 
 
 class SGD(SlotOptimizer):

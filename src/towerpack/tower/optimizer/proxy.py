@@ -9,6 +9,7 @@ from typing import Any
 from towerpack._tensorflow import tf
 from towerpack.tower.gradproc import GradientProcessor
 from towerpack.tower.optimizer.base import GradsAndVars, Optimizer, as_optimizer
+from towerpack.tower.optimizer.counter import own_counter
 from towerpack.tower.store import VariableStore
 
 
@@ -99,7 +100,7 @@ class AccumGradOptimizer(ProxyOptimizer):
             self.optimizer.apply_gradients(grads_and_vars)
             return
         store = VariableStore.current()
-        counter = store.make("AccumGrad/counter", lambda: tf.zeros([], tf.int32), trainable=False)
+        counter = own_counter(self, "AccumGrad/counter", 0, tf.int32)
         pairs = []
         for gradient, variable in grads_and_vars:
             name = f"{store.name_of(variable)}/AccumGrad"

@@ -1,0 +1,200 @@
+"""N towers of batch B train like one tower of batch N x B."""
+
+import numpy as np
+import pytest
+
+from towerpack._tensorflow import tf
+from towerpack.dataflow import BatchData, DataFromArrays
+from towerpack.models import BatchNorm, FullyConnected, ModelDesc
+from towerpack.tower import get_current_tower_context, gradproc, optimizer
+from towerpack.train import (
+    AsyncMultiGPUTrainer,
+    SimpleTrainer,
+    SyncMultiGPUTrainer,
+    SyncMultiGPUTrainerParameterServer,
+    SyncMultiGPUTrainerReplicated,
+    TrainConfig,
+    launch_train_with_config,
+)
+
+SYNCHRONOUS = {
+    "shared on the cpu": lambda: SyncMultiGPUTrainer(2),
+    "shared": lambda: SyncMultiGPUTrainerParameterServer(2),
+    "replicated": lambda: SyncMultiGPUTrainerReplicated(2),
+    "replicated, hierarchical": lambda: SyncMultiGPUTrainerReplicated(2, mode="hierarchical"),
+    "replicated, one device": lambda: SyncMultiGPUTrainerReplicated([0, 1], mode="gpu"),
+}
+OPTIMIZERS = {
+    "fused": lambda: optimizer.SGD(0.1),
+    "v1 momentum": lambda: tf.compat.v1.train.MomentumOptimizer(0.1, 0.9),
+    "keras adam": lambda: tf.keras.optimizers.Adam(0.01),
+    "clipped": lambda: optimizer.apply_grad_processors(
+        optimizer.SGD(0.1), [gradproc.GlobalNormClip(0.5)]
+    ),
+    "accumulated": lambda: optimizer.AccumGradOptimizer(optimizer.SGD(0.1), 3),
+}
+
+
+class Model(ModelDesc):
+    def __init__(self, optimizer=OPTIMIZERS["fused"]):
+        super().__init__()
+        self.make_optimizer = optimizer
+
+    def inputs(self):
+        return [tf.TensorSpec([None, 6], tf.float32, "x"), tf.TensorSpec([None], tf.float32, "y")]
+
+    def build_graph(self, x, y):
+        hidden = FullyConnected("fc0", x, 8, activation=tf.nn.tanh)
+        output = FullyConnected("fc1", hidden, 1)
+        return tf.reduce_mean(tf.square(output[:, 0] - y), name="cost")
+
+    def optimizer(self):
+        return self.make_optimizer()
+
+
+def data(count=96):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(count, 6)).astype(np.float32)
+    return DataFromArrays(x, x.sum(1), shuffle=False)
+
+
+def trained(trainer, batch, model=None, steps=20, **config):
+    tf.keras.utils.set_random_seed(7)
+    launch_train_with_config(
+        TrainConfig(
+            model=model or Model(),
+            dataflow=BatchData(config.pop("flow", None) or data(), batch, remainder=True),
+            steps_per_epoch=steps // 2,
+            max_epoch=2,
+            extra_callbacks=[],
+            monitors=[],
+            **config,
+        ),
+        trainer,
+    )
+    return {name: v.numpy() for name, v in trainer.store.trainable().items()}
+
+
+def assert_close(one, other, tolerance=1e-5):
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_allclose(one[name], other[name], atol=tolerance, rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", SYNCHRONOUS)
+def test_two_towers_equal_one_of_twice_the_batch(kind):
+    assert_close(trained(SYNCHRONOUS[kind](), 8), trained(SimpleTrainer(), 16))
+
+
+@pytest.mark.parametrize("kind", ["shared", "replicated"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_with_every_kind_of_optimizer(kind, optimizer):
+    model = Model(OPTIMIZERS[optimizer])
+    assert_close(
+        trained(SYNCHRONOUS[kind](), 8, model),
+        trained(SimpleTrainer(), 16, Model(OPTIMIZERS[optimizer])),
+    )
+
+
+@pytest.mark.parametrize("kind", ["shared", "replicated"])
+def test_with_uneven_last_batches(kind):
+    """88 datapoints: the fifth pair of towers gets 16 and 8, which counts as one batch of 24."""
+    towers = trained(SYNCHRONOUS[kind](), 16, flow=data(88), steps=12)
+    assert_close(towers, trained(SimpleTrainer(), 32, flow=data(88), steps=12))
+
+
+@pytest.mark.parametrize("kind", ["shared", "replicated"])
+def test_fused_steps_equal_single_ones(kind):
+    make = {"shared": SyncMultiGPUTrainer, "replicated": SyncMultiGPUTrainerReplicated}[kind]
+    one, many = make(2, steps_per_call=1), make(2, steps_per_call=7)
+    assert_close(trained(one, 8), trained(many, 8), tolerance=0)
+
+
+def test_replicated_towers_keep_equal_copies_on_their_devices():
+    trainer = SyncMultiGPUTrainerReplicated(2)
+    trained(trainer, 8)
+    main, copy = trainer.stores
+    assert main["fc0/W"].device != copy["fc0/W"].device
+    for name, variable in main.trainable().items():
+        assert copy[name] is not variable
+        np.testing.assert_array_equal(copy[name].numpy(), variable.numpy())
+
+
+def test_a_learning_rate_set_between_calls_reaches_every_tower():
+    from towerpack.callbacks import ScheduledHyperParamSetter
+
+    schedule = [(1, 0.02)]
+    results = [
+        trained(trainer, batch, callbacks=[ScheduledHyperParamSetter("learning_rate", schedule)])
+        for trainer, batch in [(SyncMultiGPUTrainerReplicated(2), 8), (SimpleTrainer(), 16)]
+    ]
+    assert_close(*results)
+
+
+def test_only_the_first_of_sharing_towers_updates_moving_averages():
+    class Normalized(Model):
+        def build_graph(self, x, y):
+            return super().build_graph(BatchNorm("bn", x, momentum=0.5), y)
+
+    shared, replicated = SyncMultiGPUTrainer(2), SyncMultiGPUTrainerReplicated(2)
+    for trainer in (shared, replicated):
+        trained(trainer, 8, Normalized(), steps=2)
+    np.testing.assert_allclose(
+        shared.store["bn/mean/EMA"].numpy(), replicated.store["bn/mean/EMA"].numpy(), atol=1e-5
+    )
+
+
+def test_synchronized_batch_norm_equals_one_tower_of_twice_the_batch():
+    class Normalized(Model):
+        def build_graph(self, x, y):
+            return super().build_graph(BatchNorm("bn", x, sync_statistics=True), y)
+
+    for kind in ("shared", "replicated"):
+        towers = trained(SYNCHRONOUS[kind](), 8, Normalized())
+        assert_close(towers, trained(SimpleTrainer(), 16, Normalized()))
+
+
+def test_towers_know_their_number():
+    seen = set()
+
+    class Asking(Model):
+        def build_graph(self, x, y):
+            context = get_current_tower_context()
+            if context.is_training:
+                seen.add((context.name, context.index, context.total))
+            return super().build_graph(x, y)
+
+    trained(SyncMultiGPUTrainer(2), 8, Asking(), steps=2)
+    assert seen == {("", 0, 2), ("tower1", 1, 2)}
+
+
+def test_a_keras_model_made_outside_is_refused_where_towers_own_their_variables():
+    layer = tf.keras.layers.Dense(1)
+    layer.build((None, 6))
+
+    class Outside(Model):
+        def build_graph(self, x, y):
+            return tf.reduce_mean(tf.square(layer(x)[:, 0] - y))
+
+    with pytest.raises(ValueError, match="SyncMultiGPUTrainerParameterServer"):
+        trained(SyncMultiGPUTrainerReplicated(2), 8, Outside(), steps=2)
+    one = trained(SyncMultiGPUTrainer(2), 8, Outside(), steps=2)
+    assert np.isfinite(next(iter(one.values()))).all()
+
+
+def test_asynchronous_towers_learn_and_take_every_batch_once():
+    trainer = AsyncMultiGPUTrainer(2)
+    before = trained(SimpleTrainer(), 16, steps=2)
+    after = trained(trainer, 8, steps=60)
+    assert trainer.batches_taken == 2 * 60
+    assert trainer.global_step == int(trainer.store["global_step"].numpy()) == 60
+    assert any(np.abs(after[name] - before[name]).max() > 0.01 for name in after)
+
+
+def test_a_device_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="logical CPU devices could be made"):
+        SyncMultiGPUTrainer(64)
+    with pytest.raises(ValueError, match="nccl.*needs GPUs"):
+        SyncMultiGPUTrainerReplicated(2, mode="nccl")
+    with pytest.raises(ValueError, match="hierarchical.*received 'ring'"):
+        SyncMultiGPUTrainerReplicated(2, mode="ring")
