@@ -1,0 +1,89 @@
+"""What towerpack has to reach, beside the other contenders."""
+
+from typing import NamedTuple
+
+
+class Ratio(NamedTuple):
+    """One contender against another, on one model: at least, or at most, so much."""
+
+    words: str
+    model: str
+    mine: str
+    other: str
+    least: float | None = None
+    most: float | None = None
+    key: str = "rate"
+
+    def value(self, median):
+        mine = median(self.model, self.mine, self.key)
+        other = median(self.model, self.other, self.key)
+        return mine / other if mine is not None and other else None
+
+    def met(self, value):
+        return value >= self.least if self.least is not None else value <= self.most
+
+    def wanted(self):
+        return f"at least {self.least}" if self.least is not None else f"at most {self.most}"
+
+
+class Share(NamedTuple):
+    """A share of the time, by itself."""
+
+    words: str
+    model: str
+    mine: str
+    most: float
+    key: str
+
+    def value(self, median):
+        return median(self.model, self.mine, self.key)
+
+    def met(self, value):
+        return value <= self.most
+
+    def wanted(self):
+        return f"at most {self.most}"
+
+
+def times(model, other, least):
+    return Ratio(f"{model}: times {other}", model, "towerpack_trainer", other, least)
+
+
+BARS = [
+    times("M1", "torch_eager", 1.15),
+    times("M1", "keras_fit", 1.3),
+    times("M1", "keras_best", 1.0),
+    times("M2", "torch_eager", 1.2),
+    times("M2", "keras_fit", 2.0),
+    times("M3", "keras_fit", 6.0),
+    times("M3", "keras_best", 2.0),
+    times("M3", "jax_scan", 0.95),
+    times("M1", "bare_loop", 0.97),
+    times("M2", "bare_loop", 0.97),
+    times("M3", "bare_loop", 0.85),
+    *(
+        Ratio(f"M1: two towers of half the batch ({name})", "M1", name, "towerpack_trainer", 0.85)
+        for name in ("towerpack_replicated", "towerpack_shared")
+    ),
+    Ratio(
+        "first step, times the bare loop's time",
+        "start",
+        "start_towerpack",
+        "start_bare",
+        most=1.15,
+        key="seconds",
+    ),
+    Ratio(
+        "peak memory, times the bare loop's",
+        "start",
+        "start_towerpack",
+        "start_bare",
+        most=1.1,
+        key="memory",
+    ),
+    Share("E1: waiting, where the flow is faster", "E1", "jpeg_trainer", 0.03, "waiting"),
+    Ratio(
+        "E1: times the flow alone (for information)", "E1", "jpeg_trainer", "jpeg_flow", least=0.0
+    ),
+    Ratio("E2: times the flow alone, where it is slower", "E2", "jpeg_trainer", "jpeg_flow", 0.95),
+]

@@ -1,0 +1,41 @@
+"""towerpack trains a small convnet on the JPEG flow: E1 one that is slower than it, E2 a faster."""
+
+# isort: skip_file
+# towerpack comes before TensorFlow, so that oneDNN is on.
+from towerpack.models import Conv2D, FullyConnected, GlobalAvgPooling
+import tensorflow as tf
+
+from loaders.work import CROP
+from trainers import work
+from trainers.jpeg_flow import make_flow
+from trainers.serve import versions
+from trainers.towerpack_models import Classifier
+from trainers.towerpack_trainer import launch
+
+STEPS = {"E1": 16, "E2": 64}  # of an epoch
+
+
+class Slow(Classifier):
+    """Two convolutions of the whole picture: some 150 pictures a second on two cores."""
+
+    shape = (CROP, CROP, 3)
+    dtype = tf.uint8
+    every, filters = 1, (32, 64)
+
+    def logits(self, image):
+        x = tf.cast(image[:, :: self.every, :: self.every], tf.float32) / 255
+        for number, filters in enumerate(self.filters):
+            x = Conv2D(f"conv{number}", x, filters, 3, strides=2, activation=tf.nn.relu)
+        return FullyConnected("fc", GlobalAvgPooling("gap", x), work.CLASSES)
+
+
+class Quick(Slow):
+    """The same of every eighth row and column: next to nothing beside the decoding."""
+
+    every, filters = 8, (16,)
+
+
+def train(model, turns):
+    turns.settings = f"{versions('towerpack', 'tensorflow-cpu')}, all defaults"
+    network = Slow() if model == "E1" else Quick()
+    launch(network, make_flow(turns.directory), STEPS[model], turns)
