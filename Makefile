@@ -13,13 +13,13 @@ PIP := -m pip --disable-pip-version-check install --quiet
 FORMATS := arrayrecord,hdf5,image,lmdb,matlab,parquet,protobuf,svmlight,safetensors
 TEST_EXTRAS := tf-cpu,test,lint,$(FORMATS),export,rl,sklearn
 
-TF_FREE := core dataflow monitor
+TF_FREE := core dataflow monitor report
 TF_FREE_PATHS := $(wildcard $(TF_FREE:%=tests/%) $(TF_FREE:%=src/towerpack/%))
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-quick test-tf-free test-tf soak bench-data bench-augment lint format clean
+.PHONY: help demo test test-quick test-tf-free test-tf soak bench-data bench-augment bench-train lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -56,6 +56,9 @@ soak: .venv/.test ## the load and fault tests with large counts: an hour or more
 bench-data: .venv/.test .venv-peers/.loaders ## data loading beside torch, grain, tf.data, webdataset
 	$(BIN)/python benchmarks/data_loading.py
 
+bench-train: .venv/.test .venv-peers/.trainers ## training beside Keras, torch, Lightning, JAX
+	$(BIN)/python benchmarks/training.py
+
 bench-augment: .venv-peers/.augment ## image augmentation beside albumentations
 	NO_ALBUMENTATIONS_UPDATE=1 .venv-peers/bin/python benchmarks/augment.py
 
@@ -90,6 +93,11 @@ TENSORPACK_PYTHON ?= $(shell command -v python3.10)
 	[ -z "$(TENSORPACK_PYTHON)" ] || ! $(TENSORPACK_PYTHON) --version || \
 		{ $(TENSORPACK_PYTHON) -m venv .venv-tensorpack && .venv-tensorpack/bin/python $(PIP) \
 		tensorpack==0.11 'numpy<2' 'opencv-python-headless<5' lmdb; }
+	touch $@
+
+.venv-peers/.trainers: pyproject.toml
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python $(PIP) torch==2.13.0 lightning==2.6.6 'jax[cpu]==0.10.2'
 	touch $@
 
 # albumentations 2.0.8 is the last release under the MIT licence.

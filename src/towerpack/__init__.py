@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from towerpack.models import *
     from towerpack.monitor import *
     from towerpack.predict import *
+    from towerpack.report import *
     from towerpack.tower import *
     from towerpack.tower import gradproc, optimizer, summary, varreplace
     from towerpack.train import *

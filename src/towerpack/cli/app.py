@@ -9,6 +9,8 @@ import typer
 from towerpack._version import __version__
 from towerpack.cli import data
 from towerpack.cli.bench import bench
+from towerpack.cli.report import report
+from towerpack.cli.runs import runs
 
 app = typer.Typer(
     name="towerpack",
@@ -49,6 +51,8 @@ def demo(
 
 
 app.command()(bench)
+app.command()(report)
+app.command()(runs)
 
 
 @app.command()

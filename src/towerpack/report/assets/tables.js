@@ -1,0 +1,141 @@
+// What is no curve: tiles, stages, checkpoints, pictures, configuration.
+
+function bestOf(run, name, better) {
+  const curve = run.curves[name];
+  let found = null;
+  curve.value.forEach((value, i) => {
+    if (value === null) return;
+    if (found === null || (better === "min" ? value < found.value : value > found.value)) found = { value, step: curve.step[i], epoch: curve.epoch[i] };
+  });
+  return found;
+}
+
+function ago(seconds, now) {
+  return now - seconds < 5 ? "just now" : `${formatSeconds(Math.round(now - seconds))} ago`;
+}
+
+function duration(run) {
+  const sessions = run.facts.sessions || [];
+  if (!sessions.length) return null;
+  return sessions.reduce((sum, x, i) => {
+    // A session that was killed ended when the record was last written.
+    const end = x.ended || (i === sessions.length - 1 ? run.facts.updated : x.started);
+    return sum + Math.max(0, end - x.started);
+  }, 0);
+}
+
+function tile(label, value, note, extra = null) {
+  return el("div", { class: "card tile" }, el("div", { class: "label", title: label }, label), el("div", { class: "value" }, ...[].concat(value)), note ? el("div", { class: "note" }, note) : null, extra);
+}
+
+function tiles(run) {
+  const facts = run.facts;
+  const made = run.headline.map(({ name, better }) => {
+    const best = bestOf(run, name, better);
+    return best && tile(`best ${name}`, formatNumber(best.value), `epoch ${best.epoch}, step ${best.step.toLocaleString("en")}`);
+  }).filter(Boolean);
+  if (facts.epoch !== undefined) {
+    const known = facts.max_epoch > 0 && facts.max_epoch < 10000;
+    const bar = known ? el("div", { class: "progress" }, el("i", { style: `width:${Math.min(100, (100 * facts.epoch) / facts.max_epoch)}%` })) : null;
+    made.push(tile("epoch", [String(facts.epoch), known ? el("small", {}, ` of ${facts.max_epoch}`) : ""], `step ${facts.step.toLocaleString("en")}`, bar));
+    if (facts.steps_per_second) made.push(tile("speed", [formatNumber(facts.steps_per_second), el("small", {}, " steps/s")], "in the last epoch"));
+    const sessions = facts.sessions.length;
+    made.push(tile("time", formatSeconds(Math.round(duration(run))), sessions > 1 ? `in ${sessions} sessions` : `since ${new Date(facts.started * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" })}`));
+  }
+  return el("div", { class: "tiles" }, ...made);
+}
+
+function verdictCard(run, named) {
+  const cards = [];
+  if (run.facts.verdict) {
+    const last = run.times[run.times.length - 1];
+    const parts = last ? ["data", "callbacks"].filter((part) => last[part] > 0.15 * last.epoch) : [];
+    const worst = parts.sort((a, b) => last[b] - last[a])[0];
+    cards.push(el("div", { class: `card verdict ${worst || ""}` }, el("b", {}, named ? run.name : "Verdict"), el("span", {}, run.facts.verdict)));
+  }
+  if (run.facts.error) cards.push(el("div", { class: "card verdict error" }, el("b", {}, named ? `${run.name} failed` : "It failed"), el("span", {}, run.facts.error)));
+  return cards;
+}
+
+function table(heads, rows) {
+  const kind = (i) => (heads[i].startsWith("#") ? { class: "number" } : {});
+  return el("div", { class: "scroll" }, el("table", {},
+    el("thead", {}, el("tr", {}, ...heads.map((head, i) => el("th", kind(i), head.replace("#", ""))))),
+    el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((cell, i) => el("td", kind(i), cell)))))));
+}
+
+function comparison(page) {
+  const names = [...new Set(page.data.runs.flatMap((run) => run.headline.map((x) => x.name)))];
+  const better = Object.fromEntries(page.data.runs.flatMap((run) => run.headline.map((x) => [x.name, x.better])));
+  const bests = page.data.runs.map((run) => names.map((name) => run.curves[name] && bestOf(run, name, better[name])));
+  const winner = names.map((name, i) => {
+    const values = bests.map((row) => row[i]).filter(Boolean).map((x) => x.value);
+    return better[name] === "min" ? Math.min(...values) : Math.max(...values);
+  });
+  const rows = page.data.runs.map((run, r) => [
+    el("span", { class: "row" }, el("i", { class: "dot", style: `background:${page.colour(run)}` }), el("b", {}, run.name)),
+    el("span", { class: `pill ${run.state}` }, run.state),
+    run.facts.epoch === undefined ? "–" : `${run.facts.epoch}${run.facts.max_epoch > 0 && run.facts.max_epoch < 10000 ? ` / ${run.facts.max_epoch}` : ""}`,
+    run.facts.steps_per_second ? formatNumber(run.facts.steps_per_second) : "–",
+    formatSeconds(duration(run)),
+    ...bests[r].map((best, i) => (best ? el(best.value === winner[i] ? "b" : "span", {}, formatNumber(best.value)) : "–")),
+  ]);
+  return el("div", { class: "card", style: "margin-top:20px" }, table(["run", "state", "#epoch", "#steps/s", "#time", ...names.map((name) => `#best ${name}`)], rows));
+}
+
+function stagesCard(run, named) {
+  const last = run.times[run.times.length - 1];
+  if (!last || !last.stages.length) return null;
+  const working = last.stages.filter((stage) => !stage.parallel);
+  const hottest = Math.max(...working.map((stage) => stage.load), 0);
+  const rows = last.stages.map((stage) => {
+    const share = Math.min(1, stage.load);
+    const load = stage.parallel ? el("span", { class: "soft nowrap" }, `waits ${formatSeconds(stage.seconds)}`)
+      : el("div", { class: "load" }, el("div", { class: "track" }, el("i", { class: stage.load === hottest && share > 0.5 ? "hot" : "", style: `width:${100 * share}%` })), el("b", {}, `${Math.round(100 * share)}%`));
+    return [
+      el("span", { style: `padding-left:${18 * stage.depth}px` }, stage.label),
+      el("span", { class: "nowrap" }, stage.workers ? `${stage.workers} worker${stage.workers > 1 ? "s" : ""}` : "trainer"),
+      stage.datapoints.toLocaleString("en"),
+      stage.datapoints && !stage.parallel ? formatNumber((1e6 * stage.seconds) / stage.datapoints) : "",
+      load,
+    ];
+  });
+  return el("div", { class: "card" }, el("h3", {}, named ? `${run.name}: stages` : "Stages of the data flow"), table(["stage, the last first", "runs in", "#datapoints", "#µs each", "load"], rows));
+}
+
+function checkpointsCard(run, named, now) {
+  if (!run.checkpoints.length) return null;
+  const columns = run.headline.filter(({ name }) => run.checkpoints.some((x) => name in x.values));
+  const bests = Object.fromEntries(columns.map(({ name, better }) => {
+    const values = run.checkpoints.map((x) => x.values[name]).filter((v) => v !== undefined && v !== null);
+    return [name, better === "min" ? Math.min(...values) : Math.max(...values)];
+  }));
+  const rows = run.checkpoints.map((x) => [
+    el("span", {}, x.name, x.latest ? el("span", { class: "tag" }, "latest") : null,
+      columns.length && x.values[columns[0].name] === bests[columns[0].name] ? el("span", { class: "tag best" }, "best") : null),
+    x.step === null ? "–" : x.step.toLocaleString("en"),
+    ...columns.map(({ name }) => el(x.values[name] === bests[name] ? "b" : "span", {}, formatNumber(x.values[name]))),
+    formatBytes(x.size),
+    ago(x.saved, now),
+  ]);
+  return el("div", { class: "card" }, named ? el("h3", {}, run.name) : null, table(["checkpoint", "#step", ...columns.map((x) => `#${x.name}`), "#size", "#saved"], rows));
+}
+
+function pictureCard(run, image, named) {
+  const last = image.items.length - 1;
+  const picture = el("img", { src: image.items[last].src, alt: image.tag });
+  const words = el("span", { class: "soft" }, ` step ${image.items[last].step.toLocaleString("en")}`);
+  const slider = last > 0 ? el("input", { type: "range", min: 0, max: last, value: last, "aria-label": `step of ${image.tag}`, oninput: (event) => {
+    const item = image.items[Number(event.target.value)];
+    picture.src = item.src;
+    words.textContent = ` step ${item.step.toLocaleString("en")}`;
+  } }) : null;
+  return el("div", { class: "card picture" }, el("h3", {}, named ? `${run.name}: ${image.tag}` : image.tag, words), picture, slider);
+}
+
+function facts(title, values, open = false) {
+  const pairs = Object.entries(values || {});
+  if (!pairs.length) return null;
+  const text = (value) => (typeof value === "object" && value !== null ? JSON.stringify(value, null, 1) : String(value));
+  return el("details", { class: "card", open }, el("summary", {}, title), el("dl", {}, ...pairs.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, text(value))])));
+}

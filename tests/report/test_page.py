@@ -1,0 +1,151 @@
+"""The page: whole in itself, and right in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.report.chromium import attribute, needs_chromium, open_page, with_script
+from tests.report.made_runs import make_run
+from towerpack.report import read_run, render_page
+
+pytestmark = pytest.mark.timeout(300)  # a browser on a busy machine
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("runs")
+    make_run(directory / "first", epochs=12)
+    make_run(directory / "second", epochs=6, seed=1, error=ValueError("no more"), max_epoch=12)
+    return [read_run(directory / "first"), read_run(directory / "second")]
+
+
+@pytest.fixture
+def page(runs, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(render_page(runs[:1]))
+    return path
+
+
+def test_it_is_one_file_that_asks_for_nothing(runs):
+    text = render_page(runs)
+    assert not re.search(r"""(?:src|href|url)\s*[=(]\s*["']?(?:https?:)?//""", text)
+    assert "default-src 'none'" in text
+    assert "@@" not in text
+
+
+def test_what_people_call_things_cannot_break_out(tmp_path):
+    make_run(tmp_path / "x", epochs=1, pictures=False)
+    run = read_run(tmp_path / "x")
+    run["name"] = "</script><script>document.documentElement.dataset.broken = 1</script><!--"
+    text = render_page([run])
+    assert text.count("</script>") == 2
+    block = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]
+    assert json.loads(block)["runs"][0]["name"] == run["name"]
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_run_in_the_browser(page, tmp_path):
+    document = open_page(page, tmp_path / "profile")
+    assert attribute(document, "ready") == "yes"
+    charts = re.findall(r'data-chart="([^"]*)"', document)
+    assert charts == [
+        "cost",
+        "error",
+        "gradients/largest",
+        "gradients/norm",
+        "learning_rate",
+        "HostMemory/resident_GB",
+        "QueueInput/queue_size",
+    ]
+    sections = re.findall(r'data-section="([^"]*)"', document)
+    assert sections == ["Curves", "Time and data flow", "Checkpoints", "Pictures", "About"]
+    assert document.count('class="curve"') == 9  # two charts have two curves
+    assert "AugmentImageComponent" in document and "use more workers, there are 8 cores" in document
+    assert "ResNet(depth=20, width=16)" in document
+    assert document.count('<img src="data:image/png') == 2
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_hover_smoothing_axis_log_filter_and_theme(page, tmp_path):
+    script = """
+    const out = document.documentElement.dataset;
+    const canvas = document.querySelector('[data-chart="error"] svg');
+    const box = canvas.getBoundingClientRect();
+    canvas.dispatchEvent(new PointerEvent("pointermove", { clientX: box.left + box.width / 2 }));
+    out.tip = document.querySelector('[data-chart="error"] .tip').innerText.replace(/\\s+/g, " ");
+    out.crosses = document.querySelectorAll(".cross").length;
+    canvas.dispatchEvent(new PointerEvent("pointerleave"));
+    out.left = document.querySelectorAll(".cross").length;
+    const set = (id, value, event) => {
+      const node = document.getElementById(id);
+      if (typeof value === "boolean") node.checked = value; else node.value = value;
+      node.dispatchEvent(new Event(event));
+    };
+    const all = (selector) => [...document.querySelectorAll(selector)];
+    const curve = (name) => all(`[data-chart="${name}"] .curve`)[0].getAttribute("d");
+    set("smoothing", 0, "input");
+    const exact = curve("cost"), rate = curve("learning_rate");
+    set("smoothing", 0.88, "input");
+    out.smoothed = curve("cost") !== exact;
+    out.schedule = curve("learning_rate") === rate;
+    out.raw = document.querySelectorAll('[data-chart="cost"] .raw').length;
+    set("axis", "epoch", "change");
+    out.axis = all('[data-chart="cost"] text').some((x) => x.textContent === "10");
+    set("smoothing", 0, "input");
+    set("axis", "step", "change");
+    set("log", true, "change");
+    out.log = curve("cost") !== exact;
+    const search = document.querySelector('input[type="search"]');
+    search.value = "val_err";
+    search.dispatchEvent(new Event("input"));
+    out.filtered = all("[data-chart]").filter((x) => !x.hidden).map((x) => x.dataset.chart).join();
+    document.querySelector("header button").click();
+    out.back = getComputedStyle(document.body).backgroundColor;
+    """
+    document = open_page(with_script(page, script), tmp_path / "profile")
+    tip = attribute(document, "tip")
+    assert re.fullmatch(r"step [\d,]+ · epoch \d+ train_error 0\.\d+ val_error 0\.\d+", tip), tip
+    assert attribute(document, "crosses") == "7" and attribute(document, "left") == "0"
+    for name in ("smoothed", "schedule", "axis", "log"):
+        assert attribute(document, name) == "true", name
+    assert attribute(document, "raw") == "1"  # the curve of few points needs none
+    assert attribute(document, "filtered") == "error"
+    assert attribute(document, "back") == "rgb(14, 18, 24)"
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_several_runs_lie_over_each_other_and_can_be_hidden(runs, tmp_path):
+    path = tmp_path / "several.html"
+    path.write_text(render_page(runs))
+    script = """
+    const out = document.documentElement.dataset;
+    const count = () => document.querySelectorAll('[data-chart="cost"] .curve').length;
+    out.before = count();
+    document.querySelector(".chip").click();
+    out.after = count();
+    """
+    document = open_page(with_script(path, script), tmp_path / "profile")
+    assert (attribute(document, "before"), attribute(document, "after")) == ("2", "1")
+    assert "ValueError: no more" in document
+    assert len(re.findall(r'data-bars="', document)) == 2
+
+
+@needs_chromium
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [360, 1360])
+def test_it_fits_a_phone_and_a_screen(page, tmp_path, width):
+    # Chromium has no window under 500 pixels; a frame has.
+    frame = tmp_path / "frame.html"
+    frame.write_text(
+        f'<iframe src="{page.name}" style="width:{width}px;height:800px"></iframe>'
+        "<script>onload = () => { const page = frames[0].document.documentElement;"
+        "document.documentElement.dataset.width = page.scrollWidth; }</script>"
+    )
+    document = open_page(frame, tmp_path / "profile", "--allow-file-access-from-files")
+    assert int(attribute(document, "width")) <= width + 1
