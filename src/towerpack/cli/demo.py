@@ -39,7 +39,7 @@ def main(directory: str | Path = "train_log/demo", epochs: int = EPOCHS) -> floa
 
     history = JSONWriter.load_existing_json(directory)
     draw(directory / "demo.png", history, images, labels, probabilities)
-    ModelExporter(predictor_config).export_serving(directory / "saved_model", probe=[images[:64]])
+    ModelExporter(predictor_config, probe=[images[:64]]).export_serving(directory / "saved_model")
 
     shown = shorter(directory)
     print()

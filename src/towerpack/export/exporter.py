@@ -1,0 +1,216 @@
+"""A trained tower in the formats of other runtimes, each checked before it gets its name."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from towerpack.core import logger
+from towerpack.core.files import atomic_directory, fsync_path
+from towerpack.export import frozen_graph, litert, onnx_model, saved_model, weights
+from towerpack.export.compare import check_difference, largest_difference
+from towerpack.export.inference_graph import InferenceGraph, Runner, build
+from towerpack.export.probe import first_row, probe_inputs
+from towerpack.export.record import ExportReport, describe_specs, size_of, write_record
+from towerpack.export.signature import Signature
+from towerpack.predict import PredictConfig
+
+
+class ModelExporter:
+    """Exports the tower of a `PredictConfig` with its weights, one method for each format.
+
+    Every export is reloaded in its own runtime and run beside the tower on the same inputs: `probe`
+    (a list of arrays, or a dict by key), or random ones, and its first row alone. The largest
+    difference is logged, returned and kept in `export.json` beside the export. If it is over the
+    tolerance, `ExportError` is raised and no file has got the final name; an older export under
+    that name stays. Otherwise the older one is replaced.
+
+    `signature` names inputs and outputs differently than the tower does, or puts preprocessing into
+    the graph. What ships is what the outputs depend on: no optimizer's state, no unused layer. For
+    moving averages instead of the weights make the config with `ema=True`; for a separate inference
+    graph, with its `tower_func`.
+    """
+
+    def __init__(
+        self, config: PredictConfig, *, signature: Signature | None = None, probe: Any = None
+    ):
+        self.config = config
+        self.signature = signature or Signature(config.input_names, config.output_names)
+        self.probe = probe
+
+    @functools.cached_property
+    def graph(self) -> InferenceGraph:
+        """What is exported; built and loaded once."""
+        return build(self.config, {"": self.signature})[""]
+
+    @functools.cached_property
+    def _inputs(self) -> dict[str, np.ndarray]:
+        return probe_inputs(self.graph.specs, self.probe)
+
+    def export_serving(
+        self,
+        path: str | Path,
+        *,
+        signature_name: str = saved_model.DEFAULT_SIGNATURE,
+        signatures: Mapping[str, Signature] | None = None,
+        tolerance: float = saved_model.TOLERANCE,
+    ) -> ExportReport:
+        """Writes a SavedModel to the directory `path`.
+
+        `signatures` are further functions over the same weights, by name. A probe given as a dict
+        may hold the inputs of all of them; for those that it lacks, random ones are taken.
+        """
+        all_signatures = {signature_name: self.signature, **(signatures or {})}
+        graphs = build(self.config, all_signatures) if signatures else {signature_name: self.graph}
+        with atomic_directory(path, overwrite=True) as directory:
+            saved_model.write_saved_model(graphs, directory)
+            difference = 0.0
+            for name, graph in graphs.items():
+                inputs = self._inputs if name == signature_name else self._inputs_for(graph)
+                runner = saved_model.open_saved_model(directory, name)
+                found = self._checked(graph, runner, inputs, tolerance, f"the signature {name!r}")
+                difference = max(difference, found)
+        return self._report(path, "saved_model", difference, tolerance, signatures=list(graphs))
+
+    def export_compact(
+        self,
+        path: str | Path,
+        *,
+        optimize: bool = True,
+        tolerance: float = frozen_graph.TOLERANCE,
+    ) -> ExportReport:
+        """Writes a frozen graph: `.pbtxt` as text, any other ending binary.
+
+        It is pruned to the outputs, and with `optimize` its constants are folded. Inputs and
+        outputs are the nodes named by their keys, other nodes have the tower's names.
+        """
+        path = Path(path)
+        content = frozen_graph.serialized(frozen_graph.frozen_graph(self.graph, optimize), path)
+        keys = [spec.name for spec in self.graph.specs]
+        by_name = {key: f"{key}:0" for key in keys}
+        outputs = {key: f"{key}:0" for key in self.graph.output_keys}
+
+        def reopen(written: Path) -> Runner:
+            graph_def = frozen_graph.read_graph(written)
+            there = {f"{node.name}:0" for node in graph_def.node}
+            inputs = {key: name for key, name in by_name.items() if name in there}
+            return frozen_graph.open_graph(graph_def, inputs, outputs)
+
+        return self._file(path, "frozen_graph", content, reopen, tolerance)
+
+    def export_litert(
+        self,
+        path: str | Path,
+        *,
+        precision: litert.Precision = "float32",
+        calibration: Iterable[Any] | None = None,
+        tolerance: float | None = None,
+    ) -> ExportReport:
+        """Writes a LiteRT (`.tflite`) file with weights of this precision.
+
+        For 'int8', `calibration` is a flow of batches of typical inputs. Operations that LiteRT
+        itself lacks are logged: an app then needs the select-TF-ops library.
+        """
+        content = litert.convert_to_litert(self.graph, precision, calibration)
+        limit = litert.TOLERANCES[precision] if tolerance is None else tolerance
+        ops = litert.select_tf_ops(content)
+        name = f"litert {precision}"
+        return self._file(path, name, content, litert.open_litert, limit, select_tf_ops=ops)
+
+    def export_onnx(
+        self,
+        path: str | Path,
+        *,
+        opset: int = onnx_model.OPSET,
+        tolerance: float = onnx_model.TOLERANCE,
+    ) -> ExportReport:
+        """Writes an ONNX file."""
+        content = onnx_model.convert_to_onnx(self.graph, opset)
+        return self._file(path, "onnx", content, onnx_model.open_onnx, tolerance)
+
+    def export_weights(self, path: str | Path) -> ExportReport:
+        """Writes the variables that the outputs depend on, by name: `.npz` or `.safetensors`."""
+        path = Path(path)
+        values = {name: variable.numpy() for name, variable in self.graph.variables.items()}
+        content = weights.serialized_weights(values, path)
+
+        def reopen(written: Path) -> Runner:
+            loaded = weights.read_weights(written)
+            config = PredictConfig(
+                tower_func=self.config.tower_func.func,
+                input_signature=self.config.tower_func.signature,
+                input_names=self.config.input_names,
+                output_names=self.config.output_names,
+                session_init=loaded or None,
+            )
+            return build(config, {"": self.signature})[""]
+
+        return self._file(path, "weights", content, reopen, weights.TOLERANCE)
+
+    def _inputs_for(self, graph: InferenceGraph) -> dict[str, np.ndarray]:
+        names = {spec.name for spec in graph.specs}
+        given = self.probe if isinstance(self.probe, Mapping) and names <= set(self.probe) else None
+        return probe_inputs(graph.specs, given)
+
+    def _file(
+        self,
+        path: str | Path,
+        name: str,
+        content: bytes,
+        reopen: Callable[[Path], Runner],
+        tolerance: float,
+        select_tf_ops: Iterable[str] = (),
+    ) -> ExportReport:
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # In the same directory, so that it can be renamed, and under its own name, which readers
+        # take the format from.
+        with tempfile.TemporaryDirectory(prefix=".exporting-", dir=path.parent) as scratch:
+            written = Path(scratch, path.name)
+            written.write_bytes(content)
+            runner = reopen(written)
+            difference = self._checked(self.graph, runner, self._inputs, tolerance, f"the {name}")
+            fsync_path(written)
+            os.replace(written, path)
+        fsync_path(path.parent)
+        return self._report(path, name, difference, tolerance, select_tf_ops=list(select_tf_ops))
+
+    def _checked(
+        self,
+        graph: InferenceGraph,
+        runner: Runner,
+        inputs: dict[str, np.ndarray],
+        tolerance: float,
+        name: str,
+    ) -> float:
+        difference = 0.0
+        for given in (inputs, first_row(inputs, graph.specs)):
+            if given is not None:
+                found = largest_difference(graph(given), runner(given))
+                check_difference(found, tolerance, name)
+                difference = max(difference, found)
+        return difference
+
+    def _report(
+        self, path: str | Path, name: str, difference: float, tolerance: float, **more: Any
+    ) -> ExportReport:
+        path = Path(path)
+        report = ExportReport(
+            path=path,
+            format=name,
+            bytes=size_of(path),
+            tolerance=tolerance,
+            largest_difference=difference,
+            inputs=describe_specs(self.graph.specs),
+            outputs=self.graph.output_keys,
+            **more,
+        )
+        write_record(report)
+        logger.info("exported %s", report)
+        return report

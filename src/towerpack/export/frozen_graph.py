@@ -1,0 +1,91 @@
+"""Frozen graphs: one `.pb` or `.pbtxt` file, variables as constants, pruned and folded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google.protobuf import text_format
+
+from towerpack._tensorflow import tf, v1
+from towerpack.core.optional import require
+from towerpack.export.fold_constants import fold_constants
+from towerpack.export.inference_graph import InferenceGraph, Runner, reachable
+
+TOLERANCE = 1e-5
+TEXT_SUFFIX = ".pbtxt"
+
+
+def frozen_graph(graph: InferenceGraph, optimize: bool = True) -> Any:
+    """The `GraphDef`; its inputs and outputs are the nodes named by the keys."""
+    graph_def = freeze(graph.concrete)
+    outputs = []
+    for key, name in zip(graph.output_keys, graph.output_names, strict=True):
+        outputs.append(f"{key}:0")
+        if name != f"{key}:0":
+            _add_identity(graph_def, key, name, graph)
+    return fold_constants(graph_def, outputs) if optimize else reachable(graph_def, outputs)
+
+
+def freeze(concrete: Any) -> Any:
+    """The GraphDef of a concrete function with its variables as constants.
+
+    This is the one use of TensorFlow's private module for it, which its own guides name too.
+    """
+    convert = require("tensorflow.python.framework.convert_to_constants", extra="tf")
+    for key in concrete.graph.get_all_collection_keys():
+        concrete.graph.clear_collection(key)  # of variables, about which it would only complain
+    frozen = convert.convert_variables_to_constants_v2(concrete)
+    return frozen.graph.as_graph_def()
+
+
+def _add_identity(graph_def: Any, key: str, name: str, graph: InferenceGraph) -> None:
+    if any(node.name == key for node in graph_def.node):
+        raise ValueError(
+            f"expected output keys that no other operation is named by, received {key!r} for the "
+            f"tensor {name!r}; choose another"
+        )
+    tensor = graph.concrete.graph.get_tensor_by_name(name)
+    node = graph_def.node.add(name=key, op="Identity", input=[name.removesuffix(":0")])
+    node.attr["T"].type = tensor.dtype.as_datatype_enum
+
+
+def serialized(graph_def: Any, path: Path) -> bytes:
+    """The graph as the file's ending says: text for `.pbtxt`."""
+    if path.suffix == TEXT_SUFFIX:
+        return text_format.MessageToString(graph_def).encode()
+    content: bytes = graph_def.SerializeToString(deterministic=True)
+    return content
+
+
+def read_graph(path: Path) -> Any:
+    """The `GraphDef` in a file: `.pbtxt` holds text, any other is binary."""
+    data = path.read_bytes()
+    graph_def = v1.GraphDef()
+    try:
+        if path.suffix == TEXT_SUFFIX:
+            text_format.Parse(data, graph_def)
+        else:
+            graph_def.ParseFromString(data)
+    except Exception as error:
+        raise ValueError(f"expected a GraphDef in {path}: {error}") from error
+    return graph_def
+
+
+def open_graph(graph_def: Any, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> Runner:
+    """A function over a graph; the mappings are from keys to names of tensors."""
+    wrapped = v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph_def, name=""), [])
+    feeds = [wrapped.graph.as_graph_element(name) for name in inputs.values()]
+    fetches = [wrapped.graph.as_graph_element(name) for name in outputs.values()]
+    pruned = wrapped.prune(feeds, fetches)
+
+    def run(given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        tensors = [
+            tf.convert_to_tensor(given[key], feed.dtype)
+            for key, feed in zip(inputs, feeds, strict=True)
+        ]
+        return {key: x.numpy() for key, x in zip(outputs, pruned(*tensors), strict=True)}
+
+    return run

@@ -1,0 +1,131 @@
+"""What is exported: the part of a tower between some inputs and some outputs, with its variables.
+
+Variables that only training needs, those of optimizers above all, are not part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from towerpack._tensorflow import tf, v1
+from towerpack.export.signature import Signature
+from towerpack.predict import PredictConfig
+from towerpack.predict.offline import load_weights, variables_read
+from towerpack.tower import TracedTower, VariableStore, get_op_tensor_name
+
+Runner = Any  # a function from {key: array} to {key: array}
+
+
+class InferenceGraph:
+    """One function from `specs` to `output_keys`, traced and pruned, over a store's variables.
+
+    `concrete` is that function for TensorFlow: its tensors have the names of the tower's, its
+    inputs those of the keys, and it captures no variable that the outputs do not depend on. Called
+    with arrays by key, it gives the tower's own numbers, which every export is compared with.
+    """
+
+    def __init__(self, config: PredictConfig, signature: Signature, store: VariableStore):
+        tower = TracedTower(signature.tower_func(config.tower_func), store)
+        names = signature.inputs_by_key
+        self.output_keys = list(signature.outputs_by_key)
+        self.output_names = [
+            get_op_tensor_name(name)[1] for name in signature.outputs_by_key.values()
+        ]
+        self.pruned = tower.prune(list(names.values()), list(signature.outputs_by_key.values()))
+        by_name = {spec.name: spec for spec in tower.tower_func.signature}
+        self.specs = [
+            tf.TensorSpec(by_name[name].shape, by_name[name].dtype, key)
+            for key, name in names.items()
+        ]
+        self.variables: dict[str, Any] = variables_read(self.pruned, store)
+        self.function = tf.function(
+            self._rebuilt(list(names.values())),
+            input_signature=self.specs,
+            autograph=False,
+        )
+        self.concrete = self.function.get_concrete_function()
+
+    def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        tensors = [tf.convert_to_tensor(inputs[spec.name], spec.dtype) for spec in self.specs]
+        outputs = self.pruned(*tensors)
+        return {key: output.numpy() for key, output in zip(self.output_keys, outputs, strict=True)}
+
+    def _rebuilt(self, input_names: list[str]) -> Callable[..., dict[str, Any]]:
+        """A function that builds the pruned graph again, without captures that nothing needs."""
+        graph = self.pruned.graph
+        graph_def, needed = _reachable(graph.as_graph_def(), self.output_names)
+        captures = {
+            internal.name: external
+            for external, internal in graph.captures
+            if internal.op.name in needed
+        }
+        feeds = {tensor.name for tensor in self.pruned.inputs}
+        nodes = [node for node in graph_def.node if f"{node.name}:0" not in feeds]
+        del graph_def.node[:]
+        graph_def.node.extend(nodes)
+        taken = {spec.name for spec in self.specs} & {node.name for node in nodes}
+        if taken:
+            raise ValueError(
+                "expected keys of inputs that no operation of the tower is named by, received "
+                f"{sorted(taken)}; choose others"
+            )
+
+        def rebuilt(*inputs: Any) -> dict[str, Any]:
+            given = dict(zip((f"{name}:0" for name in input_names), inputs, strict=True))
+            input_map = {name: tensor for name, tensor in given.items() if name[:-2] in needed}
+            for name, external in captures.items():
+                input_map[name] = v1.get_default_graph().capture(external)
+            for variable in self.variables.values():
+                v1.get_default_graph().watch_variable(variable)
+            wanted = [name for name in self.output_names if name not in given]
+            found = tf.graph_util.import_graph_def(
+                graph_def, input_map=input_map, return_elements=wanted, name=""
+            )
+            given.update(zip(wanted, found, strict=True))
+            return {
+                key: given[name]
+                for key, name in zip(self.output_keys, self.output_names, strict=True)
+            }
+
+        return rebuilt
+
+
+def build(config: PredictConfig, signatures: Mapping[str, Signature]) -> dict[str, InferenceGraph]:
+    """A graph for each signature, over one set of variables, with the config's weights loaded."""
+    store = VariableStore()
+    graphs = {name: InferenceGraph(config, each, store) for name, each in signatures.items()}
+    load_weights(config, store, *(graph.pruned for graph in graphs.values()))
+    return graphs
+
+
+def _reachable(graph_def: Any, output_names: list[str]) -> tuple[Any, set[str]]:
+    """The part of a graph that the outputs depend on, and the names of its nodes."""
+    by_name = {node.name: node for node in graph_def.node}
+    needed: set[str] = set()
+    waiting = [get_op_tensor_name(name)[0] for name in output_names]
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting.extend(node_of(edge) for edge in by_name[name].input)
+    nodes = [node for node in graph_def.node if node.name in needed]
+    part = v1.GraphDef(library=graph_def.library, versions=graph_def.versions)
+    part.node.extend(nodes)
+    return part, needed
+
+
+def reachable(graph_def: Any, output_names: list[str]) -> Any:
+    """The part of a graph that the outputs depend on."""
+    return _reachable(graph_def, output_names)[0]
+
+
+def node_of(edge: str) -> str:
+    """The node that an input of a node refers to.
+
+    >>> node_of("split:1"), node_of("^ready")
+    ('split', 'ready')
+    """
+    return edge.removeprefix("^").partition(":")[0]

@@ -1,0 +1,129 @@
+"""LiteRT (TensorFlow Lite): Android, iOS and embedded devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from towerpack._tensorflow import tf
+from towerpack.core.optional import require
+from towerpack.export.inference_graph import InferenceGraph, Runner
+from towerpack.export.quiet import quiet
+from towerpack.predict.base import inputs_of
+
+Precision = Literal["float32", "float16", "int8"]
+# Relative to the largest output. float16 rounds weights to 11 bits; int8 also activations, to 8,
+# and through a deep network that adds up.
+TOLERANCES: dict[str, float] = {"float32": 1e-4, "float16": 1e-2, "int8": 0.1}
+MOST_CALIBRATION_BATCHES = 100
+# What the converter says when an operation is not its own, and when nobody has it.
+NEEDS_OTHER_OPS = re.compile(r"Flex|Select|Custom ops|NEEDS_CUSTOM_OPS")
+CUSTOM_OPS = re.compile(r"Custom ops: (.*)")
+# How operations outside of LiteRT's own set appear in the file.
+FLEX_OP = re.compile(rb"Flex([A-Z][A-Za-z0-9]+)")
+
+
+def convert_to_litert(
+    graph: InferenceGraph, precision: Precision, calibration: Iterable[Any] | None
+) -> bytes:
+    """The content of a `.tflite` file.
+
+    Operations that LiteRT lacks are taken from TensorFlow, the select-TF-ops set.
+    """
+    if precision not in TOLERANCES:
+        raise ValueError(f"expected precision of {sorted(TOLERANCES)}, received {precision!r}")
+    if (precision == "int8") != (calibration is not None):
+        raise ValueError(
+            "expected calibration= with precision='int8', and only then: a flow of typical inputs, "
+            "from which the ranges of activations are taken"
+        )
+    samples = None if calibration is None else _samples(graph, calibration)
+    with quiet():
+        try:
+            return _convert(graph, precision, samples, select=False)
+        except Exception as error:  # its class is private
+            if not NEEDS_OTHER_OPS.search(str(error)):
+                raise
+    with quiet():
+        try:
+            return _convert(graph, precision, samples, select=True)
+        except Exception as error:
+            unknown = CUSTOM_OPS.search(str(error))
+            if not unknown:
+                raise
+            raise ValueError(
+                "expected operations of LiteRT or of its select-TF-ops set, received others: "
+                f"{unknown[1].strip()}. Leave them out of the inference graph, or write them as a "
+                "custom operation of LiteRT"
+            ) from error
+
+
+def select_tf_ops(content: bytes) -> list[str]:
+    """Names of the operations in a `.tflite` file that need the select-TF-ops set."""
+    return sorted({name.decode() for name in FLEX_OP.findall(content)})
+
+
+def open_litert(path: Path) -> Runner:
+    """Runs a `.tflite` file by LiteRT's interpreter, or TensorFlow's if it needs select-TF-ops."""
+    content = path.read_bytes()
+    if select_tf_ops(content):
+        with quiet():
+            interpreter = tf.lite.Interpreter(model_content=content)
+    else:
+        module = require("ai_edge_litert.interpreter", extra="export")
+        interpreter = module.Interpreter(model_content=content)
+    runner = interpreter.get_signature_runner()
+    dtypes = {key: detail["dtype"] for key, detail in runner.get_input_details().items()}
+
+    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        # Inputs that the outputs do not depend on are not in the file.
+        outputs = runner(**{key: np.asarray(inputs[key], dtype) for key, dtype in dtypes.items()})
+        return dict(outputs)
+
+    run.interpreter = interpreter  # type: ignore[attr-defined] # the runner does not hold it
+    return run
+
+
+def _samples(graph: InferenceGraph, calibration: Iterable[Any]) -> list[dict[str, np.ndarray]]:
+    keys = [spec.name for spec in graph.specs]
+    samples = []
+    for datapoint in calibration:
+        arrays = inputs_of(datapoint, keys)[: len(keys)]
+        samples.append({key: np.asarray(x) for key, x in zip(keys, arrays, strict=True)})
+        if len(samples) == MOST_CALIBRATION_BATCHES:
+            break
+    if not samples:
+        raise ValueError("expected a calibration flow with datapoints, received an empty one")
+    return samples
+
+
+def _convert(
+    graph: InferenceGraph,
+    precision: Precision,
+    samples: list[dict[str, np.ndarray]] | None,
+    select: bool,
+) -> bytes:
+    holder = tf.Module()
+    holder.variables_by_name = graph.variables
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([graph.concrete], holder)
+    if precision != "float32":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if precision == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    if samples is not None:
+
+        def representative() -> Iterator[dict[str, np.ndarray]]:
+            yield from samples
+
+        converter.representative_dataset = representative
+    if select:
+        converter.target_spec.supported_ops = [
+            tf.lite.OpsSet.TFLITE_BUILTINS,
+            tf.lite.OpsSet.SELECT_TF_OPS,
+        ]
+    content: bytes = converter.convert()
+    return content

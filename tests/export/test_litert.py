@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from tests.export.small_net import small_config, small_images
+from towerpack._tensorflow import tf
+from towerpack.dataflow import BatchData, DataFromArrays
+from towerpack.export import ModelExporter
+from towerpack.export.litert import open_litert
+from towerpack.predict import OfflinePredictor
+
+
+def calibration():
+    return BatchData(DataFromArrays(small_images(40), shuffle=False), 4)
+
+
+def test_three_precisions(tmp_path):
+    exporter = ModelExporter(small_config(), probe=[small_images()])
+    reports = [
+        exporter.export_litert(tmp_path / "f32.tflite"),
+        exporter.export_litert(tmp_path / "f16.tflite", precision="float16"),
+        exporter.export_litert(tmp_path / "i8.tflite", precision="int8", calibration=calibration()),
+    ]
+    assert [report.format for report in reports] == [
+        "litert float32",
+        "litert float16",
+        "litert int8",
+    ]
+    differences = [report.largest_difference for report in reports]
+    assert differences == sorted(differences) and differences[0] < 1e-5
+    (expected,) = OfflinePredictor(small_config())(small_images(9))
+    for report in reports:
+        received = open_litert(report.path)({"image": small_images(9)})["prob"]
+        np.testing.assert_allclose(received, expected, atol=0.1)
+
+
+def test_operations_that_litert_lacks_are_named(tmp_path):
+    report = ModelExporter(function_config(tf.math.asin)).export_litert(tmp_path / "m.tflite")
+    assert report.select_tf_ops == ["Asin"] and "select-TF-ops set for Asin" in str(report)
+
+
+def test_operations_that_nobody_has_are_an_error_that_names_them(tmp_path):
+    def igamma(x):
+        return tf.math.igamma(tf.abs(x) + 1, tf.abs(x))
+
+    with pytest.raises(ValueError, match="received others: Igamma"):
+        ModelExporter(function_config(igamma)).export_litert(tmp_path / "m.tflite")
+    assert not list(tmp_path.iterdir())
+
+
+def function_config(function):
+    return small_config(
+        tower_func=lambda x: tf.identity(function(x), name="y"),
+        input_signature=[tf.TensorSpec([None, 2], tf.float32, "x")],
+        input_names=["x"],
+        output_names=["y"],
+        session_init=None,
+    )
+
+
+def test_calibration_belongs_to_int8(tmp_path):
+    exporter = ModelExporter(small_config())
+    with pytest.raises(ValueError, match="calibration= with precision='int8', and only then"):
+        exporter.export_litert(tmp_path / "x.tflite", precision="int8")
+    with pytest.raises(ValueError, match="an empty one"):
+        exporter.export_litert(tmp_path / "x.tflite", precision="int8", calibration=[])
+    with pytest.raises(ValueError, match="received 'int4'"):
+        exporter.export_litert(tmp_path / "x.tflite", precision="int4")

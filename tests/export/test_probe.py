@@ -1,0 +1,41 @@
+import numpy as np
+import pytest
+
+from towerpack._tensorflow import tf
+from towerpack.export.probe import BATCH, SIZE, first_row, probe_inputs
+
+SPECS = [
+    tf.TensorSpec([None, None, 3], tf.uint8, "pixels"),
+    tf.TensorSpec([None], tf.int32, "index"),
+    tf.TensorSpec([None], tf.bool, "flag"),
+]
+
+
+def test_made_up_inputs_fit_the_specs_and_are_the_same_every_time():
+    first, again = probe_inputs(SPECS), probe_inputs(SPECS)
+    assert first["pixels"].shape == (BATCH, SIZE, 3) and first["pixels"].max() > 200
+    assert not first["index"].any() and first["flag"].dtype == bool
+    for name in first:
+        np.testing.assert_array_equal(first[name], again[name])
+
+
+def test_given_ones_by_order_or_key():
+    arrays = [np.zeros((4, 2, 3), np.uint8), np.arange(4), np.ones(4, bool)]
+    by_key = dict(zip(["pixels", "index", "flag"], arrays, strict=True))
+    for given in (arrays, by_key):
+        np.testing.assert_array_equal(probe_inputs(SPECS, given)["index"], np.arange(4))
+    with pytest.raises(ValueError, match="3 arrays, for the inputs"):
+        probe_inputs(SPECS, arrays[:2])
+    with pytest.raises(ValueError, match="received"):
+        probe_inputs(SPECS, {"pixels": arrays[0]})
+
+
+def test_a_rank_that_is_not_known_cannot_be_made_up():
+    with pytest.raises(ValueError, match="no known rank"):
+        probe_inputs([tf.TensorSpec(None, tf.float32, "x")])
+
+
+def test_the_first_row_alone_where_the_batch_size_is_free():
+    inputs = probe_inputs(SPECS)
+    assert first_row(inputs, SPECS)["pixels"].shape[0] == 1
+    assert first_row({"x": np.zeros(3)}, [tf.TensorSpec([3], tf.float32, "x")]) is None
