@@ -16,7 +16,12 @@ from towerpack.core import logger
 
 
 class ModelLoader:
-    """Something to put into a model. `SmartInit` makes one from what it is given."""
+    """Something to put into a model. `SmartInit` makes one from what it is given.
+
+    `run_state` is there after the load of a run that goes on: what its trainer has to restore.
+    """
+
+    run_state: dict[str, Any] | None = None
 
     def load(self, variables: Mapping[str, Any], strict: bool = False) -> LoadReport:
         """Puts values into the variables, by name; says and returns what was done.

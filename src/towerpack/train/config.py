@@ -27,7 +27,7 @@ class TrainConfig:
 
     With `resume='auto'` the same command, run again, goes on from the latest checkpoint in the
     logger's directory, exactly where it was saved; `session_init` and `starting_epoch` are then for
-    the first start only. A run that is finished says so and stops. `resume` may also be a directory.
+    the first start only. A run that is finished says so and stops. It may also be a directory.
     """
 
     model: ModelDesc
