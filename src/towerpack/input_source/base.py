@@ -33,6 +33,9 @@ class InputSource:
     waited: float = 0.0
     """Seconds that steps have had to wait for their data so far."""
 
+    held: int = 0
+    """How many batches a `StagingInput` has taken from here that no step has taken yet."""
+
     def setup(self, signature: Sequence[Any]) -> None:
         self.signature = list(signature)
 

@@ -80,7 +80,7 @@ class FlowInput(InputSource):
     def wait(self, limit: int, taken: int, timeout: float | None = None) -> int:
         first = taken * self.datapoints_per_batch
         target = first + limit * self.datapoints_per_batch
-        self._journal.taken = first
+        self._journal.taken = first - self.held * self.datapoints_per_batch
         if self._journal.count < target and not self._ended:
             begin = time.perf_counter()
             try:

@@ -110,7 +110,13 @@ class Journal:
     def mark_before(self, taken: int) -> Mark:
         """The last mark at or before that many batches."""
         with self._lock:
-            return max((m for m in self._marks if m.number <= taken), key=lambda m: m.number)
+            before = [mark for mark in self._marks if mark.number <= taken]
+        if not before:
+            raise ValueError(
+                f"expected a position at or after batch {self.taken}, which was said to be taken, "
+                f"received {taken}"
+            )
+        return before[-1]
 
     def usual_until(self, taken: int) -> int:
         """The number of the first batch from `taken` on that is not surely a usual one."""

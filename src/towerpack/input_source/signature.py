@@ -127,3 +127,48 @@ def _describe(value: Any) -> str:
     except ValueError:  # rows of different lengths
         return f"{type(value).__name__} that is no array"
     return f"{array.dtype} {tuple(array.shape)}"
+
+
+def checked_tensors(tensors: Any, signature: Sequence[Any], source: str) -> list[Any]:
+    """Tensors, or their specs, in the order of the inputs; each is as precise as the two know."""
+    names = [spec.name for spec in signature]
+    if isinstance(tensors, dict):
+        missing = sorted(set(names) - set(tensors))
+        if missing:
+            raise _tensor_error(f"the inputs {missing} are missing", tensors, signature, source)
+        found = [tensors[name] for name in names]
+    else:
+        found = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
+    if len(found) != len(signature):
+        problem = f"expected {len(signature)} components, received {len(found)}"
+        raise _tensor_error(problem, found, signature, source)
+    for tensor, spec in zip(found, signature, strict=True):
+        if not hasattr(tensor, "dtype") or tensor.dtype != spec.dtype:
+            problem = f"input {spec.name!r} has another dtype"
+            raise _tensor_error(problem, tensors, signature, source)
+        if not spec.shape.is_compatible_with(tensor.shape):
+            problem = f"input {spec.name!r} has another shape"
+            raise _tensor_error(problem, tensors, signature, source)
+    return [
+        tensor if isinstance(tensor, tf.TensorSpec) else tf.ensure_shape(tensor, spec.shape)
+        for tensor, spec in zip(found, signature, strict=True)
+    ]
+
+
+def _tensor_error(
+    problem: str, tensors: Any, signature: Sequence[Any], source: str
+) -> SignatureError:
+    named = tensors.items() if isinstance(tensors, dict) else enumerate(tf.nest.flatten(tensors))
+    received = [
+        f"{name}: {tensor.dtype.name} {tensor.shape}"
+        if isinstance(tensor, tf.Tensor | tf.TensorSpec)
+        else f"{name}: {type(tensor).__name__}"
+        for name, tensor in named
+    ]
+    declared = [f"{spec.name}: {spec.dtype.name} {spec.shape}" for spec in signature]
+    return SignatureError(
+        f"{source} does not fit the model's inputs: {problem}.\n"
+        f"  the model expects   {', '.join(declared)}\n"
+        f"  {source} gives      {', '.join(received)}\n"
+        "Change inputs() of the model, or convert the data (tf.cast, map)."
+    )

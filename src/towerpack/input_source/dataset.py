@@ -1,0 +1,161 @@
+"""From and to `tf.data`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from towerpack._tensorflow import tf
+from towerpack.dataflow.base import DataFlow, State, as_flow
+from towerpack.input_source.base import FeedfreeInput
+from towerpack.input_source.proxy import ProxyInput
+from towerpack.input_source.queue import HOST, QueueInput
+from towerpack.input_source.signature import checked_tensors
+
+
+class TFDatasetInput(ProxyInput):
+    """The elements of a `tf.data.Dataset`, each a batch; or a flow, by a `QueueInput`.
+
+    In order, every element once. Elements are tuples in the order of the inputs, or dicts by name;
+    their dtypes and shapes are checked against the inputs before the first is read. A dataset of
+    known, finite size is repeated; one of unknown size ends training when it ends, unless you write
+    `.repeat()`. Steps can be compiled if its elements have complete static shapes (`drop_remainder`
+    when batching).
+
+    To restore a position is to skip what was taken, which is exact if the dataset gives the same
+    elements again; `shuffle` needs a `seed` for that.
+
+    Args:
+        dataset: is made by you, once: TensorFlow keeps what belongs to it until the process ends.
+    """
+
+    def __init__(self, dataset: Any):
+        if isinstance(dataset, tf.data.Dataset):
+            super().__init__(_DatasetReader(dataset))
+        elif isinstance(dataset, DataFlow):
+            super().__init__(QueueInput(dataset))
+        else:
+            raise TypeError(f"expected a tf.data.Dataset or a DataFlow, received {dataset!r}")
+
+    @staticmethod
+    def dataflow_to_dataset(df: Any, types: Any) -> Any:
+        return dataflow_to_dataset(df, types)
+
+
+class _DatasetReader(FeedfreeInput):
+    def __init__(self, dataset: Any):
+        cardinality = int(dataset.cardinality())
+        self._size = cardinality if cardinality >= 0 else None
+        if self._size == 0:
+            raise ValueError("expected a dataset with elements, received an empty one")
+        self._dataset = dataset.repeat() if self._size is not None else dataset
+        self._skip = 0
+        self._started = False
+        self._iterator: Any = None
+
+    def setup(self, signature: Sequence[Any]) -> None:
+        super().setup(signature)
+        checked_tensors(self._dataset.element_spec, self.signature, "the dataset")
+        spec = self._dataset.element_spec
+        self._types = {
+            "output_types": [s.dtype for s in tf.nest.flatten(spec)],
+            "output_shapes": [s.shape for s in tf.nest.flatten(spec)],
+        }
+        with tf.init_scope(), tf.device(HOST):
+            # An iterator of our own, which `MakeIterator` can set anew while graphs hold it.
+            self._iterator = tf.raw_ops.AnonymousIteratorV3(**self._types)
+        self._started = False
+
+    def start(self) -> None:
+        if not self._started:
+            self._make(self._dataset.skip(self._skip) if self._skip else self._dataset)
+
+    def _make(self, dataset: Any) -> None:
+        if self._iterator is None:
+            raise RuntimeError("expected setup(signature) before start()")
+        with tf.device(HOST):
+            variant = tf.data.experimental.to_variant(dataset)
+            tf.raw_ops.MakeIterator(dataset=variant, iterator=self._iterator)
+        self._started = True
+
+    def get_input_tensors(self) -> list[Any]:
+        flat = tf.raw_ops.IteratorGetNext(iterator=self._iterator, **self._types)
+        element = tf.nest.pack_sequence_as(self._dataset.element_spec, flat)
+        return checked_tensors(element, self.signature, "the dataset")
+
+    def size(self) -> int | None:
+        return self._size
+
+    def uniform(self, limit: int, taken: int) -> int:
+        return limit if self.usual_shapes() is not None else 0
+
+    def usual_shapes(self) -> list[tuple[int, ...]] | None:
+        specs = checked_tensors(self._dataset.element_spec, self.signature, "the dataset")
+        if all(spec.shape.is_fully_defined() for spec in specs):
+            return [tuple(spec.shape) for spec in specs]
+        return None
+
+    def state(self, taken: int) -> State:
+        return {"elements": self._skip + taken}
+
+    def restore(self, state: State | None) -> None:
+        if self._started:
+            raise RuntimeError("expected restore() before start()")
+        if state is None:
+            return
+        if not isinstance(state, dict) or set(state) != {"elements"}:
+            raise ValueError(
+                f"expected the state of a TFDatasetInput ('elements'), received {state!r}; was it "
+                "saved by a run with another input source?"
+            )
+        self._skip = state["elements"]
+
+    def reset_state(self) -> None:
+        if self._started:
+            self._skip = 0
+            self._make(self._dataset)
+
+    def position(self, batch: int) -> str:
+        number = self._skip + batch
+        if self._size is None:
+            return f"element {number} of the dataset, counted from 0"
+        epoch, number = divmod(number, self._size)
+        return f"element {number} of pass {epoch} of the dataset, both counted from 0"
+
+    def close(self) -> None:
+        self._iterator = None
+        self._started = False
+
+
+def dataflow_to_dataset(df: Any, types: Any) -> Any:
+    """A flow as a `tf.data.Dataset`; each pass over it is the next epoch of the flow.
+
+    In order, every datapoint once. An exception of the flow becomes an error of TensorFlow's that
+    quotes it. TensorFlow keeps what belongs to such a dataset until the process ends: make it once,
+    not in a loop. To train, `QueueInput(df)` is faster, and its position can be saved.
+
+    >>> dataset = dataflow_to_dataset([[1, 0.5], [2, 0.25]], (tf.int32, tf.float32))
+    >>> [(int(a), float(b)) for a, b in dataset]
+    [(1, 0.5), (2, 0.25)]
+
+    Args:
+        types: a dtype or a `tf.TensorSpec` for each component; a dict of them by name for a flow
+            of dicts.
+    """
+    flow = as_flow(df)
+    structure = dict(types) if isinstance(types, dict) else tuple(types)
+    signature = tf.nest.map_structure(
+        lambda t: t if isinstance(t, tf.TensorSpec) else tf.TensorSpec(None, t), structure
+    )
+    epochs = itertools.count()
+
+    def one_pass() -> Iterator[Any]:
+        with flow.iterate(next(epochs)) as datapoints:
+            for datapoint in datapoints:
+                if isinstance(signature, dict):
+                    yield {name: datapoint[name] for name in signature}
+                else:
+                    yield tuple(datapoint)
+
+    return tf.data.Dataset.from_generator(one_pass, output_signature=signature)
