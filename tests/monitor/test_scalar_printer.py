@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from towerpack.core import logger
-from towerpack.monitor import ScalarPrinter
+from towerpack.monitor import EpochTimes, Monitors, ScalarPrinter
 
 SCRIPT = """
 from towerpack import logger
@@ -49,6 +49,20 @@ def test_one_sorted_line_per_epoch(directory):
     printer.flush(7, 2)
     printer.flush(8, 2)
     assert logged(directory) == ["epoch 2, step 7: a 0.12346  b 0.12346"]
+
+
+def test_the_verdict_follows_in_place_of_the_times(directory):
+    monitors = Monitors([ScalarPrinter()])
+    monitors.at(5, 1)
+    monitors.put_scalar("cost", 1.0)
+    monitors.put_times(EpochTimes(10, 0.1, 9.5, 0.2))
+    monitors.flush()
+    monitors.flush()
+    assert logged(directory) == [
+        "epoch 1, step 5: cost 1",
+        "time of epoch 1: 1% waiting for data, 95% in the step, 2% in callbacks: "
+        "the step is the limit, the data keeps up",
+    ]
 
 
 def test_a_line_per_step_on_request(directory):

@@ -13,6 +13,7 @@ from rich.table import Table
 from towerpack.core import logger
 from towerpack.core.progress import is_live
 from towerpack.monitor.base import MonitorBase
+from towerpack.monitor.verdict import EpochTimes
 
 _ONLY_IN_FILE = {"only_in_file": True}  # see `core.logger`
 
@@ -22,7 +23,8 @@ class ScalarPrinter(MonitorBase):
 
     On a terminal or in a notebook that is one table per epoch, elsewhere one plain line; `log.log`
     has the line in either case. `enable_step` also logs scalars after each step that put some.
-    `whitelist` and `blacklist` are regular expressions searched in the names.
+    `whitelist` and `blacklist` are regular expressions searched in the names. Behind the scalars
+    comes the verdict on the epoch's time, in place of the numbers `time/...` that it sums up.
     """
 
     def __init__(
@@ -30,15 +32,16 @@ class ScalarPrinter(MonitorBase):
         enable_step: bool = False,
         enable_epoch: bool = True,
         whitelist: Sequence[str] | None = None,
-        blacklist: Sequence[str] | None = None,
+        blacklist: Sequence[str] = ("^time/",),
     ):
         self.enable_step, self.enable_epoch = enable_step, enable_epoch
         self._wanted = [re.compile(pattern) for pattern in (whitelist if whitelist else [""])]
-        self._unwanted = [re.compile(pattern) for pattern in blacklist or []]
+        self._unwanted = [re.compile(pattern) for pattern in blacklist or ()]
         self._scalars: dict[str, float] = {}
         self._before: dict[str, float] = {}  # of the epoch before
         self._of_step: dict[str, float] = {}
         self._step = 0
+        self._verdict = ""
 
     def process_scalar(self, name: str, value: float, step: int, epoch: int) -> None:
         wanted = any(pattern.search(name) for pattern in self._wanted)
@@ -50,6 +53,9 @@ class ScalarPrinter(MonitorBase):
                 self._log_step()
             self._step = step
             self._of_step[name] = value
+
+    def process_times(self, times: EpochTimes, verdict: str, step: int, epoch: int) -> None:
+        self._verdict = verdict
 
     def flush(self, step: int, epoch: int) -> None:
         self._log_step()
@@ -64,8 +70,10 @@ class ScalarPrinter(MonitorBase):
                 _in_line(self._scalars),
                 extra=_ONLY_IN_FILE if live else None,
             )
+        if self._verdict and self.enable_epoch:
+            logger.info("time of epoch %d: %s", epoch, self._verdict)
         self._before |= self._scalars
-        self._scalars = {}
+        self._scalars, self._verdict = {}, ""
 
     def close(self) -> None:
         self._log_step()
