@@ -11,6 +11,8 @@ from towerpack.checkpoint.manifest import CorruptCheckpoint, check_files
 from towerpack.checkpoint.object_graph import OBJECT_GRAPH, full_names
 from towerpack.checkpoint.source import Entry
 
+# What TensorFlow's reader raises, by the kind of damage; a cut file is an IndexError.
+READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
@@ -29,7 +31,7 @@ class CheckpointSource:
             shapes = self._reader.get_variable_to_shape_map()
             self._dtypes = self._reader.get_variable_to_dtype_map()
             names = self._names(sorted(shapes))
-        except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        except READ_ERRORS as error:
             raise CorruptCheckpoint(f"{prefix} cannot be read: {error}") from error
         self._keys = names
         self.entries = {
@@ -64,6 +66,6 @@ class CheckpointSource:
         for name in names:
             try:
                 self._reader.get_tensor(self._keys[name])
-            except (tf.errors.OpError, ValueError, RuntimeError):
+            except READ_ERRORS:
                 return f"the tensor {name!r} is damaged"
         return None

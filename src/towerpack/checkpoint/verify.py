@@ -10,6 +10,7 @@ import numpy as np
 from towerpack._tensorflow import tf
 from towerpack.checkpoint.bundle import checksum
 from towerpack.checkpoint.manifest import CorruptCheckpoint, Manifest, check_files
+from towerpack.checkpoint.tensorflow_file import READ_ERRORS
 
 
 def verify_checkpoint(prefix: str | Path) -> list[str]:
@@ -30,13 +31,13 @@ def _damaged_tensors(prefix: str | Path, manifest: Manifest | None) -> Iterator[
     try:
         reader = tf.train.load_checkpoint(str(prefix))
         names = sorted(reader.get_variable_to_shape_map())
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except READ_ERRORS as error:
         yield f"{Path(prefix).name}.index cannot be read: {first_line(error)}"
         return
     for name in names:
         try:
             value = reader.get_tensor(name)
-        except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        except READ_ERRORS as error:
             yield f"tensor {name!r} is damaged: {first_line(error)}"
             continue
         expected = manifest.tensors.get(name) if manifest else None

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from towerpack._version import __version__
-from towerpack.cli import data
+from towerpack.cli import ckpt, data
 from towerpack.cli.bench import bench
 from towerpack.cli.report import report
 from towerpack.cli.runs import runs
@@ -20,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a plain traceback is what people paste and search for
 )
 app.add_typer(data.app, name="data")
+app.add_typer(ckpt.app, name="ckpt")
 
 
 def _print_version(wanted: bool) -> None:
