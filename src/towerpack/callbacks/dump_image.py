@@ -41,6 +41,7 @@ class DumpTensorAsImage(Callback):
         self._value: Any = None
 
     def _setup_graph(self) -> None:
+        self._value = None
         self._is_variable = self.tensor in self.trainer.store
 
     def _before_train(self) -> None:

@@ -33,9 +33,15 @@ class EarlyStopping(Callback):
             raise ValueError(f"expected min_delta >= 0, received {min_delta}")
         self.stat, self.patience, self.reverse = stat, patience, reverse
         self.min_delta = float(min_delta)
+        self._reset()
+
+    def _reset(self) -> None:
         self.best: float | None = None
         self.waited = 0
         self._seen = -1
+
+    def _setup_graph(self) -> None:
+        self._reset()
 
     def _trigger(self) -> None:
         try:
@@ -96,7 +102,8 @@ class StopAt(Callback):
         self._look(self.epoch_num - 1)  # a resumed model may be past it
 
     def _trigger_step(self) -> None:
-        self._look(0)
+        if self.local_step < self.trainer.steps_per_epoch - 1:  # else after the epoch's own events
+            self._look(0)
 
     def _trigger_epoch(self) -> None:
         self._look(self.epoch_num)

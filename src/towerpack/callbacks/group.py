@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from towerpack.callbacks.base import Callback, overrides, watches_steps
+from towerpack.callbacks.base import Callback, StopTraining, overrides, watches_steps
 from towerpack.core import logger
 
 
@@ -33,8 +33,19 @@ class Callbacks(Callback):
             callback.before_train()
 
     def _before_epoch(self) -> None:
-        for callback in self.callbacks:
-            callback.before_epoch()
+        self._each(callback.before_epoch for callback in self.callbacks)
+
+    @staticmethod
+    def _each(calls: Iterable[Callable[[], None]]) -> None:
+        """All of them; one that stops the training does so after the others have had their turn."""
+        stop: StopTraining | None = None
+        for call in calls:
+            try:
+                call()
+            except StopTraining as reason:
+                stop = stop or reason
+        if stop is not None:
+            raise stop
 
     def _next_due(self) -> int | None:
         due = [callback.next_due() for callback in self._watching]
@@ -54,16 +65,13 @@ class Callbacks(Callback):
             callback.after_run([values[name] for name in names] if names else None)
 
     def _trigger_step(self) -> None:
-        for callback in self._at_step:
-            callback.trigger_step()
+        self._each(callback.trigger_step for callback in self._at_step)
 
     def _after_epoch(self) -> None:
-        for callback in self.callbacks:
-            callback.after_epoch()
+        self._each(callback.after_epoch for callback in self.callbacks)
 
     def _trigger_epoch(self) -> None:
-        for callback in self.callbacks:
-            callback.trigger_epoch()
+        self._each(callback.trigger_epoch for callback in self.callbacks)
 
     def _interrupted(self) -> None:
         for callback in self.callbacks:

@@ -126,6 +126,10 @@ class HyperParamSetterWithFunc(HyperParamSetter):
         self.func = func
         self._restored_at: int | None = None
 
+    def _setup_graph(self) -> None:
+        super()._setup_graph()
+        self._restored_at = None
+
     def _before_train(self) -> None:
         if self._restored_at != self.global_step:
             self._set(self.epoch_num)
@@ -178,6 +182,11 @@ class StatMonitorParamSetter(HyperParamSetter):
         self.stat_name, self.value_func = stat_name, value_func
         self.threshold, self.last_k, self.reverse = float(threshold), last_k, reverse
         self._observed: deque[tuple[int, float]] = deque(maxlen=last_k)
+        self._seen = -1
+
+    def _setup_graph(self) -> None:
+        super()._setup_graph()
+        self._observed.clear()
         self._seen = -1
 
     def _before_train(self) -> None: ...

@@ -17,7 +17,8 @@ from towerpack.tower.summary import ALL_SUMMARIES
 class MovingAverageSummary(Callback):
     """Puts what `add_moving_summary` has averaged, and the input's numbers, to the monitors.
 
-    The averages live on the device and are updated inside the step: this reads them, once an epoch.
+    The averages live on the device and are updated inside the step: this reads them, once an epoch,
+    and keeps them for a restart.
     `collection` and `train_op` are taken for the sake of old scripts; here there is one collection,
     and its updates are always part of the step.
     """
@@ -30,6 +31,17 @@ class MovingAverageSummary(Callback):
             self.trainer.monitors.put_scalar(name, average.value())
         for name, value in self.trainer.input_source.summaries().items():
             self.trainer.monitors.put_scalar(name, value)
+
+    def _state(self) -> dict[str, list[float]]:
+        averages = self.trainer.moving_averages.items()
+        return {name: [float(a.total.numpy()), float(a.weight.numpy())] for name, a in averages}
+
+    def _restore(self, state: dict[str, list[float]]) -> None:
+        for name, (total, weight) in state.items():
+            if name in self.trainer.moving_averages:
+                average = self.trainer.moving_averages[name]
+                average.total.assign(total)
+                average.weight.assign(weight)
 
 
 class MergeAllSummaries(Callback):
@@ -91,6 +103,10 @@ class SimpleMovingAverage(Callback):
         self.names = [tensors] if isinstance(tensors, str) else list(tensors)
         self.window = window
         self._values: dict[str, deque[float]] = {name: deque(maxlen=window) for name in self.names}
+
+    def _setup_graph(self) -> None:
+        for values in self._values.values():
+            values.clear()
 
     def _before_run(self) -> Sequence[str] | None:
         return self.names

@@ -25,6 +25,7 @@ class EstimatedTimeLeft(Callback):
         self._times: deque[float] = deque(maxlen=last_k_epochs)
 
     def _before_train(self) -> None:
+        self._times.clear()
         self._last = time.monotonic()
 
     def _trigger_epoch(self) -> None:
