@@ -149,12 +149,11 @@ def test_F11_every_bit_of_a_manifest_counts(tmp_path):
     content = path.read_bytes()
     assert Manifest.read(path).step == 1
     for position in range(len(content)):
-        for bit in (0, 3, 5):
-            changed = bytearray(content)
-            changed[position] ^= 1 << bit
-            path.write_bytes(changed)
-            with pytest.raises(CorruptCheckpoint, match="manifest"):
-                check_files(prefix)
+        changed = bytearray(content)
+        changed[position] ^= 1 << position % 8
+        path.write_bytes(changed)
+        with pytest.raises(CorruptCheckpoint, match="manifest"):
+            check_files(prefix)
 
 
 def test_F11_a_manifest_of_another_checkpoint_is_noticed(tmp_path):

@@ -20,8 +20,6 @@ from typing import IO
 import google_crc32c
 import numpy as np
 
-from towerpack._tensorflow import tf
-
 DATA_SUFFIX = ".data-00000-of-00001"
 INDEX_SUFFIX = ".index"
 CHUNK = 1 << 20  # bytes that are summed and then written while they are in the cache
@@ -30,12 +28,23 @@ _MAGIC = 0xDB4775248B80FB57
 _MASK_DELTA = 0xA282EAD8
 _UINT32 = 0xFFFFFFFF
 
+# The numbers of TensorFlow's `DataType`, which are part of the format.
+_DTYPES = {"string": 7, "bool": 10, "complex64": 8, "complex128": 18}
+_DTYPES |= {"float32": 1, "float64": 2, "float16": 19, "bfloat16": 14}
+_DTYPES |= {"float8_e5m2": 24, "float8_e4m3fn": 25}
+_DTYPES |= {"int8": 6, "int16": 5, "int32": 3, "int64": 9}
+_DTYPES |= {"uint8": 4, "uint16": 17, "uint32": 22, "uint64": 23}
+
 
 def write_bundle(prefix: str | Path, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Writes `<prefix>.data-*` and `<prefix>.index`; gives each tensor's crc32c.
 
     Arrays of objects are tensors of strings. Nothing is fsynced.
     """
+    for name, array in arrays.items():
+        kind = np.asarray(array).dtype
+        if kind.kind not in "OSU" and kind.name not in _DTYPES:
+            raise TypeError(f"expected a dtype that TensorFlow has for {name!r}, received {kind}")
     entries: list[tuple[bytes, bytes]] = [(b"", _HEADER)]
     sums: dict[str, int] = {}
     offset = 0
@@ -45,8 +54,8 @@ def write_bundle(prefix: str | Path, arrays: Mapping[str, np.ndarray]) -> dict[s
             strings = array.dtype.kind in "OSU"
             size, crc = _write_strings(file, array) if strings else _write_array(file, array)
             sums[name] = crc
-            dtype = tf.string if strings else tf.as_dtype(array.dtype)
-            entry = _entry(dtype.as_datatype_enum, array.shape, offset, size, crc)
+            dtype = _DTYPES["string" if strings else array.dtype.name]
+            entry = _entry(dtype, array.shape, offset, size, crc)
             entries.append((name.encode(), entry))
             offset += size
     with open(f"{prefix}{INDEX_SUFFIX}", "wb") as file:

@@ -86,7 +86,8 @@ def _statistics(array: np.ndarray) -> str:
     finite = numbers[np.isfinite(numbers)]
     if not finite.size:
         return f"{broken} not finite"
-    text = f"mean {finite.mean():.4g} std {finite.std():.4g} in [{finite.min():.4g}, {finite.max():.4g}]"
+    limits = f"[{finite.min():.4g}, {finite.max():.4g}]"
+    text = f"mean {finite.mean():.4g} std {finite.std():.4g} in {limits}"
     return text + (f", {broken} not finite" if broken else "")
 
 
