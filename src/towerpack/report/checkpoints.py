@@ -24,7 +24,7 @@ def find_checkpoints(
     found = []
     for path in directory.iterdir():
         if path.suffix == ".index":
-            name, files = path.stem, [path, *directory.glob(f"{path.stem}.data-*")]
+            name, files = path.stem, list(directory.glob(f"{path.stem}.*"))
         elif path.is_dir() and _STEP.match(path.name):
             name, files = path.name, [file for file in path.rglob("*") if file.is_file()]
         else:
@@ -41,7 +41,7 @@ def find_checkpoints(
                 "step": step,
                 "size": size,
                 "saved": saved,
-                "latest": bool(latest) and Path(latest[1]).name == name if latest else False,
+                "latest": latest is not None and Path(latest[1]).name == name,
                 "values": _values_at(step, records, names),
             }
         )
