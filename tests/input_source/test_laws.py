@@ -104,16 +104,15 @@ def points_of(ds):
 
 @pytest.fixture(autouse=True)
 def _no_thread_is_left():
-    before = set(threading.enumerate())
+    def running():  # less those of TensorFlow's that have run some Python
+        return {t for t in threading.enumerate() if not isinstance(t, threading._DummyThread)}
+
+    before = running()
     yield
     deadline = time.monotonic() + 10
-    while set(threading.enumerate()) - before and time.monotonic() < deadline:
+    while running() - before and time.monotonic() < deadline:
         time.sleep(0.01)
-    # TensorFlow keeps threads of its own for tf.numpy_function and tf.data; they are not Python's.
-    left = [
-        t for t in set(threading.enumerate()) - before if not isinstance(t, threading._DummyThread)
-    ]
-    assert not left
+    assert not running() - before
 
 
 @contextlib.contextmanager

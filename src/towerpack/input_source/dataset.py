@@ -13,6 +13,8 @@ from towerpack.input_source.proxy import ProxyInput
 from towerpack.input_source.queue import HOST, QueueInput
 from towerpack.input_source.signature import checked_tensors
 
+_numbers = itertools.count()  # resources are found by name, in the whole process
+
 
 class TFDatasetInput(ProxyInput):
     """The elements of a `tf.data.Dataset`, each a batch; or a flow, by a `QueueInput`.
@@ -44,6 +46,8 @@ class TFDatasetInput(ProxyInput):
 
 
 class _DatasetReader(FeedfreeInput):
+    _waited_before = 0.0
+
     def __init__(self, dataset: Any):
         cardinality = int(dataset.cardinality())
         self._size = cardinality if cardinality >= 0 else None
@@ -53,8 +57,10 @@ class _DatasetReader(FeedfreeInput):
         self._skip = 0
         self._started = False
         self._iterator: Any = None
+        self._clock: Any = None
 
     def setup(self, signature: Sequence[Any]) -> None:
+        self.close()
         super().setup(signature)
         checked_tensors(self._dataset.element_spec, self.signature, "the dataset")
         spec = self._dataset.element_spec
@@ -65,6 +71,10 @@ class _DatasetReader(FeedfreeInput):
         with tf.init_scope(), tf.device(HOST):
             # An iterator of our own, which `MakeIterator` can set anew while graphs hold it.
             self._iterator = tf.raw_ops.AnonymousIteratorV3(**self._types)
+            # No `tf.Variable`: those are found, and saved, by whoever traces the step.
+            name = f"towerpack_waited_{next(_numbers)}"
+            self._clock = tf.raw_ops.VarHandleOp(dtype=tf.float64, shape=[], shared_name=name)
+            tf.raw_ops.AssignVariableOp(resource=self._clock, value=tf.zeros([], tf.float64))
         self._started = False
 
     def start(self) -> None:
@@ -80,9 +90,20 @@ class _DatasetReader(FeedfreeInput):
         self._started = True
 
     def get_input_tensors(self) -> list[Any]:
-        flat = tf.raw_ops.IteratorGetNext(iterator=self._iterator, **self._types)
+        begin = tf.timestamp()
+        with tf.control_dependencies([begin]):
+            flat = tf.raw_ops.IteratorGetNext(iterator=self._iterator, **self._types)
+        with tf.control_dependencies(flat):
+            waited = tf.timestamp() - begin
+        tf.raw_ops.AssignAddVariableOp(resource=self._clock, value=waited)
         element = tf.nest.pack_sequence_as(self._dataset.element_spec, flat)
         return checked_tensors(element, self.signature, "the dataset")
+
+    @property
+    def waited(self) -> float:  # type: ignore[override]
+        if self._clock is None:
+            return self._waited_before
+        return float(tf.raw_ops.ReadVariableOp(resource=self._clock, dtype=tf.float64))
 
     def size(self) -> int | None:
         return self._size
@@ -124,6 +145,9 @@ class _DatasetReader(FeedfreeInput):
         return f"element {number} of pass {epoch} of the dataset, both counted from 0"
 
     def close(self) -> None:
+        if self._clock is not None:
+            self._waited_before, clock, self._clock = self.waited, self._clock, None
+            tf.raw_ops.DestroyResourceOp(resource=clock)
         self._iterator = None
         self._started = False
 

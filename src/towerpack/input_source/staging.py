@@ -142,8 +142,8 @@ def _names(area: dict[str, Any]) -> dict[str, Any]:
 
 
 def _device_of_scope() -> str:
-    """The device on which an operation would be placed here."""
-    if tf.executing_eagerly():
-        return tf.constant(0.0).device
-    scope = tf.no_op().device
-    return scope or ("/gpu:0" if tf.config.list_physical_devices("GPU") else "/cpu:0")
+    """The device on which an operation would be placed here, by its short name."""
+    full = tf.constant(0.0).device if tf.executing_eagerly() else tf.no_op().device
+    spec = tf.DeviceSpec.from_string(full)
+    default = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    return f"/device:{spec.device_type or default}:{spec.device_index or 0}"
