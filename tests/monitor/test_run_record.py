@@ -28,9 +28,18 @@ def train(directory, epochs, error=None, **info):
 
 
 def test_the_facts_of_a_run(tmp_path):
-    facts = train(tmp_path, [1, 2], configuration={"batch": 8, "model": object, "rates": (1, 2)})
+    facts = train(
+        tmp_path,
+        [1, 2],
+        configuration={"batch": 8, "model": object, "rates": (1, 2), "x": object()},
+    )
     assert (facts["state"], facts["epoch"], facts["step"]) == ("finished", 2, 20)
-    assert facts["configuration"] == {"batch": 8, "model": str(object), "rates": [1, 2]}
+    assert facts["configuration"] == {
+        "batch": 8,
+        "model": str(object),
+        "rates": [1, 2],
+        "x": "object",
+    }
     assert facts["scalars"]["error"] == {
         "last": [0.5, 20, 2],
         "min": [0.5, 20, 2],

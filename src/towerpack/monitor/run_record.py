@@ -124,6 +124,7 @@ class RunRecord(MonitorBase):
         self._facts["verdict"] = verdict
         record: dict[str, Any] = {"epoch_num": epoch, "global_step": step, **times.scalars()}
         record["verdict"] = verdict
+        record["cores"] = times.cores
         record["stages"] = [
             {**asdict(stage), "load": stage.load / times.total if times.total else 0.0}
             for stage in times.stages
@@ -176,7 +177,8 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return str(value)
+    # A default repr says little but an address, which differs from run to run.
+    return type(value).__name__ if type(value).__repr__ is object.__repr__ else str(value)
 
 
 def _session(run: RunInfo, now: float) -> dict[str, Any]:

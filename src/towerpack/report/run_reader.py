@@ -12,6 +12,7 @@ from towerpack.monitor.process_identity import is_alive
 from towerpack.report.better import direction, headline
 from towerpack.report.checkpoints import find_checkpoints
 from towerpack.report.event_images import read_images
+from towerpack.report.overall_times import overall_times
 
 POINTS_KEPT = 1500  # of a curve: more than a screen has pixels for
 NOT_CURVES = ("epoch_num", "global_step")
@@ -37,6 +38,7 @@ def read_run(directory: str | Path) -> dict[str, Any]:
         )
     names = sorted({name for record in records for name in record} - set(NOT_CURVES))
     shown_first = headline(names)
+    times = RunRecord.load_times(directory)
     return {
         "name": directory.resolve().name,
         "directory": str(directory),
@@ -44,7 +46,8 @@ def read_run(directory: str | Path) -> dict[str, Any]:
         "facts": facts or {},
         "curves": {name: _curve(records, name) for name in names},
         "headline": [{"name": name, "better": direction(name)} for name in shown_first],
-        "times": RunRecord.load_times(directory),
+        "times": times,
+        "overall": overall_times(times),
         "checkpoints": find_checkpoints(directory, records, shown_first),
         "images": read_images(directory),
     }

@@ -93,7 +93,7 @@ class Chart {
       );
     }
     this.canvas.append(svg("line", { class: "axis", x1: MARGIN.left, x2: this.width - MARGIN.right, y1: bottom, y2: bottom }));
-    for (const x of ticks(x0, x1, this.width / 90).filter((x) => Number.isInteger(x))) {
+    for (const x of ticks(x0, x1, this.width / 72).filter((x) => Number.isInteger(x))) {
       this.canvas.append(svg("text", { x: this.scaleX(x), y: HEIGHT - 5, "text-anchor": "middle" }, formatTick(x)));
     }
   }

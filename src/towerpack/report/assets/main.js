@@ -36,7 +36,7 @@ class Page {
       ...runs.flatMap((run) => verdictCard(run, this.several)),
       this.toolbar(),
       this.curves(),
-      this.section("Time and data flow", "load: the share of the last epoch that a process spent in a stage", runs.flatMap((run) => [run.times.length ? this.keep(new TimeBars(run, this)) : null, stagesCard(run, this.several)]), "pair"),
+      this.section("Time and data flow", "load: the share of the time that a process spends in a stage", runs.flatMap((run) => [run.times.length ? this.keep(new TimeBars(run, this)) : null, stagesCard(run, this.several)]), "pair"),
       this.section("Checkpoints", "", runs.map((run) => checkpointsCard(run, this.several, this.data.made))),
       this.section("Pictures", "", runs.flatMap((run) => run.images.map((image) => pictureCard(run, image, this.several))), "pictures"),
       this.section("About", "", runs.flatMap((run) => this.about(run))),
@@ -113,7 +113,10 @@ class Page {
       }
     }
     const found = [...sections.keys()].sort(compareSections);
-    const nodes = (title) => [...sections.get(title)].sort(([a], [b]) => a.localeCompare(b)).map(([key, lines]) => this.keep(this.chart(key, lines)));
+    // What says most comes first, the rest by name.
+    const headlines = this.data.runs.flatMap((run) => run.headline.map((x) => x.name));
+    const place = (lines) => Math.min(...lines.map(({ name }) => (headlines.includes(name) ? headlines.indexOf(name) : headlines.length)));
+    const nodes = (title) => [...sections.get(title)].sort(([a, x], [b, y]) => place(x) - place(y) || a.localeCompare(b)).map(([key, lines]) => this.keep(this.chart(key, lines)));
     // A heading for one or two charts would leave most of the width empty: they stand together.
     const large = found.filter((title) => title !== "" && sections.get(title).size > 2 && !LAST_SECTIONS.includes(title));
     const together = this.section("Curves", "", found.filter((title) => !large.includes(title)).flatMap(nodes), "grid");

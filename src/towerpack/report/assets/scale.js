@@ -73,7 +73,7 @@ function smoothed(values, weight) {
 
 // `train-error`, `val_error` and `validation/error` belong into one chart, `error`.
 const PHASE = /(^|[/_.\- ])(train|training|val|valid|validation|test|eval|dev)(?=$|[/_.\- ])/i;
-const SYSTEM = /(^|\/)(queueinput|queue_size|queue|throughput|hostmemory|memory|gpu|samples_per|steps_per|speed)/i;
+const SYSTEM = /queue|throughput|memory|gpu|samples?[_ ]?(per|\/)|steps_per|speed/i;
 const RATE = /(^|[/_])(learning_rate|lr|momentum|weight_decay)($|[/_:])/i;
 
 function chartKey(name) {

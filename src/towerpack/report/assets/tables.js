@@ -47,11 +47,10 @@ function tiles(run) {
 
 function verdictCard(run, named) {
   const cards = [];
-  if (run.facts.verdict) {
-    const last = run.times[run.times.length - 1];
-    const parts = last ? ["data", "callbacks"].filter((part) => last[part] > 0.15 * last.epoch) : [];
-    const worst = parts.sort((a, b) => last[b] - last[a])[0];
-    cards.push(el("div", { class: `card verdict ${worst || ""}` }, el("b", {}, named ? run.name : "Verdict"), el("span", {}, run.facts.verdict)));
+  if (run.overall) {
+    const { parts } = run.overall;
+    const worst = ["data", "callbacks"].filter((part) => parts[part] > 0.15 * parts.epoch).sort((a, b) => parts[b] - parts[a])[0];
+    cards.push(el("div", { class: `card verdict ${worst || ""}`, title: "over all epochs but the first" }, el("b", {}, named ? run.name : "Verdict"), el("span", {}, run.overall.verdict)));
   }
   if (run.facts.error) cards.push(el("div", { class: "card verdict error" }, el("b", {}, named ? `${run.name} failed` : "It failed"), el("span", {}, run.facts.error)));
   return cards;
@@ -84,11 +83,11 @@ function comparison(page) {
 }
 
 function stagesCard(run, named) {
-  const last = run.times[run.times.length - 1];
-  if (!last || !last.stages.length) return null;
-  const working = last.stages.filter((stage) => !stage.parallel);
+  const stages = run.overall ? run.overall.stages : [];
+  if (!stages.length) return null;
+  const working = stages.filter((stage) => !stage.parallel);
   const hottest = Math.max(...working.map((stage) => stage.load), 0);
-  const rows = last.stages.map((stage) => {
+  const rows = stages.map((stage) => {
     const share = Math.min(1, stage.load);
     const load = stage.parallel ? el("span", { class: "soft nowrap" }, `waits ${formatSeconds(stage.seconds)}`)
       : el("div", { class: "load" }, el("div", { class: "track" }, el("i", { class: stage.load === hottest && share > 0.5 ? "hot" : "", style: `width:${100 * share}%` })), el("b", {}, `${Math.round(100 * share)}%`));
@@ -110,9 +109,10 @@ function checkpointsCard(run, named, now) {
     const values = run.checkpoints.map((x) => x.values[name]).filter((v) => v !== undefined && v !== null);
     return [name, better === "min" ? Math.min(...values) : Math.max(...values)];
   }));
+  const winner = columns.length ? run.checkpoints.find((x) => x.values[columns[0].name] === bests[columns[0].name]) : null;
   const rows = run.checkpoints.map((x) => [
     el("span", {}, x.name, x.latest ? el("span", { class: "tag" }, "latest") : null,
-      columns.length && x.values[columns[0].name] === bests[columns[0].name] ? el("span", { class: "tag best" }, "best") : null),
+      x === winner ? el("span", { class: "tag best" }, "best") : null),
     x.step === null ? "–" : x.step.toLocaleString("en"),
     ...columns.map(({ name }) => el(x.values[name] === bests[name] ? "b" : "span", {}, formatNumber(x.values[name]))),
     formatBytes(x.size),
@@ -123,7 +123,8 @@ function checkpointsCard(run, named, now) {
 
 function pictureCard(run, image, named) {
   const last = image.items.length - 1;
-  const picture = el("img", { src: image.items[last].src, alt: image.tag });
+  // The pixels of a small picture are what one wants to see; a large one is drawn smoothly.
+  const picture = el("img", { src: image.items[last].src, alt: image.tag, onload: () => picture.classList.toggle("small", picture.naturalWidth < 150) });
   const words = el("span", { class: "soft" }, ` step ${image.items[last].step.toLocaleString("en")}`);
   const slider = last > 0 ? el("input", { type: "range", min: 0, max: last, value: last, "aria-label": `step of ${image.tag}`, oninput: (event) => {
     const item = image.items[Number(event.target.value)];
