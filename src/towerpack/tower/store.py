@@ -47,6 +47,7 @@ class VariableStore:
         self.variables: dict[str, Any] = {}
         self.frozen_reason: str | None = None
         self.summary_names: list[str] = []
+        self.rates: dict[str, float] = {}  # what optimizers asked their learning rates to be
         self._local: set[str] = set()
         self._first_counts: dict[str, int] | None = None
         self._making = False

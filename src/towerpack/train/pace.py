@@ -59,6 +59,11 @@ class Pace:
         self._current = self._untried.pop(0)
         self.chosen: str | None = None if self._untried else self._current
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the number of steps in a call was set by hand."""
+        return self._per_call is not None
+
     def plan(self, free: int) -> tuple[str, int]:
         """How to go on, and how many of the `free` steps to run in the next call."""
         way = self.chosen or self._current
@@ -73,8 +78,8 @@ class Pace:
         return CHUNK if fastest == float("inf") else max(1, int(CALL_SECONDS / fastest))
 
     def note(self, way: str, steps: int, seconds: float) -> None:
-        trial = self._trials[way]
-        if self.chosen is not None and trial.enough:
+        trial = self._trials.get(way)
+        if trial is None or (self.chosen is not None and trial.enough):
             return
         trial.note(steps, seconds)
         if self.chosen is None and trial.enough:
@@ -85,7 +90,11 @@ class Pace:
         logger.info("steps are not run %s: %s", WORDS[way], reason)
         del self._trials[way]
         self._untried = [other for other in self._untried if other != way]
-        if self._current == way:
+        if not self._trials:
+            self._trials[STEP] = Trial()
+            self._current = self.chosen = STEP
+        elif self._current == way:
+            self.chosen = None
             self._go_on()
 
     def _go_on(self) -> None:
@@ -94,6 +103,9 @@ class Pace:
             self._current = self._untried.pop(0)
             return
         tried = {way: trial for way, trial in self._trials.items() if trial.steps}
+        if not tried:
+            self._current = self.chosen = next(iter(self._trials))
+            return
         self.chosen = min(tried, key=lambda way: tried[way].step_seconds)
         times = ", ".join(f"{WORDS[w]} {t.step_seconds * 1e3:.3g} ms" for w, t in tried.items())
         logger.info("steps are run %s (a step takes, %s)", WORDS[self.chosen], times)

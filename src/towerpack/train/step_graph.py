@@ -105,6 +105,15 @@ def trace_compiled_loop(
             (tf.constant(0), tf.constant(True)),
         )
 
+    # No step, on no data: to compile now, where a model that XLA refuses has lost no batch.
+    compiled(
+        tf.constant(0),
+        *(
+            tf.zeros([CHUNK, *shape], spec.dtype)
+            for spec, shape in zip(source.signature, shapes, strict=True)
+        ),
+    )
+
     def call(count: Any) -> tuple[Any, Any]:
         chunk = _read(source, shapes, count)
         done, finite = compiled(count, *chunk)

@@ -22,11 +22,13 @@ from towerpack.tower import (
     get_global_step_var,
 )
 from towerpack.tower.determinism import op_determinism_enabled
+from towerpack.tower.precision import HALF, float32_variables, half_inputs
 from towerpack.tower.summary import ALL_SUMMARIES, collect_summaries, update_moving_averages
 from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
 from towerpack.train.base import Trainer
 from towerpack.train.built_tower import BuiltTower
 from towerpack.train.copies import Copies
+from towerpack.train.loss_scale import LossScale
 from towerpack.train.non_finite import BatchKeeper
 from towerpack.train.objective import Objective, checked_gradients
 from towerpack.train.pace import COMPILED, LOOP, STEP, Pace
@@ -52,10 +54,17 @@ class TowerTrainer(Trainer):
     in a tower runs, and what callbacks asked for is fetched. Steps that nobody watches run many in
     one call.
 
-    `eager=True` runs the same step line by line instead, for a debugger; tensors then have no
-    names, so callbacks cannot fetch them. `jit` is 'auto' (tried on small models, kept if it is
-    faster), True or False; `steps_per_call` is 'auto' or a number. With op determinism on nothing
-    is tried, so that equal seeds give equal runs.
+    Args:
+        replication: the devices of the towers and whose variables they use; one tower by default.
+        eager: run the step line by line, for a debugger; tensors then have no names, so callbacks
+            cannot fetch them.
+        jit: compile steps by XLA: True, False, or 'auto': tried on models that may gain, kept if
+            it is faster. Models that draw random numbers are left out, as XLA draws others.
+        steps_per_call: how many steps that nobody watches run in one call; 'auto' by measuring.
+            With op determinism on nothing is measured, so that equal seeds give equal runs.
+        precision: 'float32', 'bfloat16' or 'float16': what towerpack's layers compute in, with
+            variables in float32.
+        loss_scale: a number or 'dynamic', which is the default with float16.
     """
 
     persistent_tape = False  # whether several objectives take gradients of one tower
@@ -67,6 +76,8 @@ class TowerTrainer(Trainer):
         eager: bool = False,
         jit: bool | str = "auto",
         steps_per_call: int | str = "auto",
+        precision: str = "float32",
+        loss_scale: float | str | None = None,
     ) -> None:
         super().__init__()
         self.replication = replication or OneTower()
@@ -78,7 +89,13 @@ class TowerTrainer(Trainer):
             isinstance(steps_per_call, int) and steps_per_call > 0
         ):
             raise ValueError(f"expected steps_per_call > 0 or 'auto', received {steps_per_call!r}")
+        if precision not in ("float32", *HALF):
+            raise ValueError(f"expected precision of float32, {HALF}, received {precision!r}")
+        if loss_scale is None and precision == "float16":
+            loss_scale = "dynamic"
         self.eager, self.jit, self.steps_per_call = eager, jit, steps_per_call
+        self.precision = precision
+        self._loss_scale = None if loss_scale is None else LossScale(self.store, loss_scale)
         self.stores = [self.store]
         self.batches_taken = 0
         self._writer = SummaryWriter()
@@ -220,7 +237,9 @@ class TowerTrainer(Trainer):
                     way, f"{type(source).__name__} does not know the size of its batches"
                 )
             return ready
-        return max(1, source.wait(planned * towers, self.batches_taken, timeout=0) // towers)
+        patience = None if self._pace.is_fixed else 0
+        ready = source.wait(planned * towers, self.batches_taken, timeout=patience)
+        return max(1, ready // towers)
 
     def _wait_for_data(self) -> None:
         try:
@@ -350,6 +369,9 @@ class TowerTrainer(Trainer):
             *(node for inner in graph.library.function for node in inner.node_def),
         ]
         kinds = {node.op for node in nodes}
+        # Under XLA a seed gives other numbers: what a model learns must not depend on its speed.
+        if any("Random" in kind for kind in kinds):
+            return False
         return on_gpu or not kinds & SLOW_WHEN_COMPILED
 
     def _device(self, index: int) -> Any:
@@ -366,7 +388,7 @@ class TowerTrainer(Trainer):
         def build() -> None:
             inputs = self.input_source.get_input_tensors()
             with probe.recording(self._step_counter), self._context(index, probing=True):
-                self.tower_func(*inputs)
+                self._call_tower(inputs)
 
         with self._device(index):
             v1.wrap_function(build, [])
@@ -413,31 +435,49 @@ class TowerTrainer(Trainer):
         `inputs` are read from the input source if there are none.
         """
         towers = self.replication.run(lambda index: self._build_tower(index, inputs))
-        for index in range(len(self.stores)):
-            with self._device(index):
-                towers[index].apply()
+        if self._loss_scale is None:
+            self._apply(towers)
+        else:
+            gradients = [g for pairs in towers[0].gradients for g, _ in pairs]
+            self._loss_scale.apply(gradients, lambda: self._apply(towers))
         costs = [objective.cost for tower in towers for objective in tower.objectives]
         return towers, tf.reduce_all(
             [tf.math.is_finite(tf.cast(cost, tf.float32)) for cost in costs]
         )
+
+    def _apply(self, towers: Sequence[BuiltTower]) -> None:
+        for index in range(len(self.stores)):
+            with self._device(index):
+                towers[index].apply()
+
+    def _call_tower(self, inputs: Sequence[Any]) -> TowerTensorHandle:
+        if self.precision == "float32":
+            return self.tower_func(*inputs)
+        with float32_variables():
+            return self.tower_func(*half_inputs(inputs, self.precision))
+
+    def _gradients(self, tape: Any, objective: Objective) -> list[tuple[Any, Any]]:
+        """The gradients of one objective by variable, times the loss scale."""
+        cost, weights = objective.cost, list(objective.weights)
+        first = self._loss_scale.factor(cost.dtype) if self._loss_scale else None
+        return checked_gradients(tape.gradient(cost, weights, output_gradients=first), weights)
 
     def _build_tower(self, index: int, inputs: Sequence[Any] | None) -> BuiltTower:
         if inputs is None:
             inputs = self.input_source.get_input_tensors()
         with self._context(index) as context:
             with tf.GradientTape(persistent=self.persistent_tape) as tape:
-                handle = self.tower_func(*inputs)
+                handle = self._call_tower(inputs)
             # Variables made outside of the tower function, by a Keras model say, are found by use.
             self._copies.check_own(index, tape.watched_variables())
             context.store.adopt_all(tape.watched_variables())
             objectives = self.objectives(handle)
-            gradients = [
-                checked_gradients(tape.gradient(o.cost, list(o.weights)), list(o.weights))
-                for o in objectives
-            ]
+            gradients = [self._gradients(tape, objective) for objective in objectives]
             averaged = self.replication.average(
                 [[gradient for gradient, _ in pairs] for pairs in gradients], unknown_batch(inputs)
             )
+            if self._loss_scale:
+                averaged = self._loss_scale.unscaled(averaged)
         pairs = [
             [(mean, variable) for mean, (_, variable) in zip(means, old, strict=True)]
             for means, old in zip(averaged, gradients, strict=True)

@@ -45,10 +45,28 @@ class V1Optimizer(Optimizer):
 
     def __init__(self, optimizer: Any):
         self.optimizer = optimizer
+        self._prepared: set[int] = set()
 
     def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
         with VariableStore.current().aside():
+            self._make_slots([variable for _, variable in grads_and_vars])
             self.optimizer.apply_gradients(list(grads_and_vars))
+
+    def _make_slots(self, variables: Sequence[Any]) -> None:
+        """Makes the slots in a small trace of their own, which is never run.
+
+        Made in the trace of the step they would have TensorFlow trace all of it a second time, and
+        in a branch or loop of it they could not be made at all.
+        """
+        if self._prepared.issuperset(id(variable) for variable in variables):
+            return
+        self._prepared.update(id(variable) for variable in variables)
+
+        def apply() -> None:
+            self.optimizer.apply_gradients([(tf.zeros_like(v), v) for v in variables])
+
+        with tf.init_scope():
+            tf.function(apply, autograph=False).get_concrete_function()
 
     def take_in_variables(self, store: VariableStore) -> None:
         """Takes the slots in as `<variable>/<optimizer>`, then `_1`, in the order of their making.
@@ -96,10 +114,15 @@ class KerasOptimizer(Optimizer):
         first = numbered[1] if numbered and numbered[1] == _snake_case(self.optimizer) else name
         for variable in self.optimizer.variables:
             path = variable.path.removeprefix(f"{name}/")
+            scope, number = first, 0
+            # Another optimizer of this model may have the name: those of a GAN's two networks.
+            while store.variables.get(f"{scope}/{path}", variable.value) is not variable.value:
+                number += 1
+                scope = f"{first}_{number}"
             if store.has(variable.value):  # made with the optimizer, in an open store
-                store.rename(variable.value, f"{first}/{path}")
+                store.rename(variable.value, f"{scope}/{path}")
             else:
-                store.adopt(f"{first}/{path}", variable.value)
+                store.adopt(f"{scope}/{path}", variable.value)
 
 
 def _snake_case(optimizer: Any) -> str:

@@ -16,11 +16,16 @@ def current_rate(learning_rate: Any, name: str = LEARNING_RATE) -> Any:
     """The rate of this step as a float32 tensor; called inside the traced step.
 
     A number becomes the variable `learning_rate`, so that callbacks can change it and checkpoints
-    keep it.
+    keep it. Optimizers of one model share it, unless their numbers differ: then the further ones
+    have `learning_rate_1` and so on.
     """
     if isinstance(learning_rate, int | float):
-        value = float(learning_rate)
-        variable = VariableStore.current().make(name, lambda: tf.constant(value), trainable=False)
+        value, number = float(learning_rate), 0
+        store, free = VariableStore.current(), name
+        while store.rates.setdefault(free, value) != value:
+            number += 1
+            free = f"{name}_{number}"
+        variable = store.make(free, lambda: tf.constant(value), trainable=False)
         return variable.read_value()
     if isinstance(learning_rate, tf.Variable) or tf.is_tensor(learning_rate):
         return tf.cast(learning_rate, tf.float32)

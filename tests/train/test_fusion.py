@@ -1,0 +1,158 @@
+"""Many steps in one call are the same steps."""
+
+import numpy as np
+import pytest
+
+from tests.train.test_multi_gpu import Model, assert_close, data, trained
+from towerpack._tensorflow import tf
+from towerpack.callbacks import Callback, ProgressBar
+from towerpack.models import Dropout
+from towerpack.tower import optimizer
+from towerpack.train import SimpleTrainer
+from towerpack.train.pace import COMPILED, LOOP, STEP, TRIAL_CALLS, Pace
+
+
+class Dropping(Model):
+    def build_graph(self, x, y):
+        return super().build_graph(Dropout(x, rate=0.3), y)
+
+    def optimizer(self):
+        return optimizer.Adam(0.01)
+
+
+def test_fused_steps_equal_single_ones_bit_for_bit():
+    one = trained(SimpleTrainer(steps_per_call=1), 16, Dropping(), steps=40)
+    many = trained(SimpleTrainer(steps_per_call=7), 16, Dropping(), steps=40)
+    assert_close(one, many, tolerance=0)
+
+
+def test_compiled_steps_equal_single_ones_to_rounding():
+    one = trained(SimpleTrainer(steps_per_call=1), 16, steps=80)
+    compiled = trained(SimpleTrainer(jit=True), 16, steps=80)
+    assert_close(one, compiled)
+
+
+def test_a_model_with_random_numbers_is_not_compiled_by_itself():
+    trainer = SimpleTrainer()
+    trained(trainer, 16, Dropping(), steps=2)
+    assert COMPILED not in trainer._pace._trials
+    plain = SimpleTrainer()
+    trained(plain, 16, steps=2)
+    assert COMPILED in plain._pace._trials
+
+
+def test_compiled_steps_with_a_smaller_last_batch():
+    flow = data(40)
+    one = trained(SimpleTrainer(steps_per_call=1), 16, steps=20, flow=flow)
+    compiled = trained(SimpleTrainer(jit=True), 16, steps=20, flow=flow)
+    assert_close(one, compiled)
+
+
+class Watching(Callback):
+    """Sees chosen steps."""
+
+    def __init__(self, every):
+        self.every, self.seen, self.calls = every, [], []
+
+    def _next_due(self):
+        return (self.global_step // self.every + 1) * self.every
+
+    def _before_run(self):
+        return ["cost"]
+
+    def _after_run(self, values):
+        self.seen.append((self.global_step, float(values[0])))
+
+    def _trigger_step(self):
+        self.calls.append(self.global_step)
+
+
+def test_steps_that_somebody_watches_run_by_themselves():
+    every_step, some = Watching(1), Watching(7)
+    trained(SimpleTrainer(steps_per_call=5), 16, steps=20, callbacks=[every_step])
+    trained(SimpleTrainer(steps_per_call=5), 16, steps=20, callbacks=[some])
+    assert [step for step, _ in every_step.seen] == list(range(1, 21))
+    assert some.seen == [pair for pair in every_step.seen if pair[0] in (7, 14)]
+    # 5 and 1 steps until the seventh; then to the end of the epoch, whose last step is the tenth.
+    assert some.calls == [5, 6, 7, 10, 13, 14, 19, 20]
+
+
+def test_a_progress_bar_does_not_stop_fusion():
+    calls = []
+
+    class Counting(SimpleTrainer):
+        def _call(self, function):
+            calls.append(self.global_step)
+            return super()._call(function)
+
+    trained(Counting(steps_per_call=5), 16, steps=20, callbacks=[ProgressBar()])
+    assert calls == [0, 5, 10, 15]
+
+
+def test_with_op_determinism_nothing_is_measured(monkeypatch):
+    monkeypatch.setattr("towerpack.train.tower_trainer.op_determinism_enabled", lambda: True)
+    trainer = SimpleTrainer()
+    trained(trainer, 16)
+    assert trainer.state()["pace"] == LOOP
+
+
+def test_op_determinism_is_asked_rightly():
+    """In a process of its own: it cannot be switched off again."""
+    import subprocess
+    import sys
+
+    code = (
+        "from towerpack.tower.determinism import op_determinism_enabled as asked\n"
+        "import tensorflow as tf\n"
+        "before = asked(); tf.config.experimental.enable_op_determinism(); print(before, asked())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
+def run_pace(pace, seconds, calls=60):
+    for _ in range(calls):
+        way, steps = pace.plan(1000)
+        pace.note(way, steps, seconds[way] * steps)
+    return pace
+
+
+def test_the_fastest_way_is_kept():
+    seconds = {STEP: 0.002, LOOP: 0.001, COMPILED: 0.003}
+    assert run_pace(Pace([STEP, LOOP, COMPILED]), seconds, 2000).chosen == LOOP
+    seconds[COMPILED] = 0.0005
+    assert run_pace(Pace([STEP, LOOP, COMPILED]), seconds, 2000).chosen == COMPILED
+
+
+def test_long_steps_are_run_one_by_one_at_once():
+    pace = run_pace(Pace([STEP, LOOP, COMPILED]), {STEP: 0.5}, TRIAL_CALLS + 1)
+    assert pace.chosen == STEP
+
+
+def test_a_choice_is_kept_when_a_run_goes_on():
+    pace = Pace([STEP, LOOP, COMPILED])
+    pace.restore(COMPILED)
+    assert pace.plan(100) == (COMPILED, 32)
+    other = Pace([STEP, LOOP])
+    other.restore(COMPILED)
+    assert other.chosen is None
+
+
+def test_a_model_that_cannot_be_compiled_is_trained_all_the_same():
+    class Printing(Model):
+        def build_graph(self, x, y):
+            seen = tf.numpy_function(lambda: np.float32(0.0), [], tf.float32)
+            seen.set_shape([])
+            return super().build_graph(x, y) + tf.stop_gradient(seen)
+
+    trainer = SimpleTrainer()
+    trainer._make_pace = lambda: Pace([COMPILED, LOOP])
+    weights = trained(trainer, 16, Printing(), steps=20)
+    assert_close(weights, trained(SimpleTrainer(steps_per_call=1), 16, steps=20))
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(ValueError, match="received 'yes'"):
+        SimpleTrainer(jit="yes")
+    with pytest.raises(ValueError, match="received 0"):
+        SimpleTrainer(steps_per_call=0)

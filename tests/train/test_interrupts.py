@@ -1,0 +1,107 @@
+"""F7: Ctrl-C and SIGTERM, in processes of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+SCRIPT = """
+import sys
+import numpy as np
+from towerpack import (BatchData, DataFromArrays, ModelSaver, MultiProcessMapData, SimpleTrainer,
+                       TrainConfig, launch_train_with_config, logger)
+from tests.train.test_multi_gpu import Model
+from towerpack.callbacks import Callback
+
+class Telling(Callback):
+    def _before_epoch(self):
+        print("epoch", self.epoch_num, flush=True)
+    def _after_train(self):
+        print("after_train at", self.global_step, flush=True)
+
+def twice(datapoint):
+    return [datapoint[0] * 2, datapoint[1]]
+
+logger.set_logger_dir("run")
+x = np.zeros((64, 6), np.float32)
+flow = MultiProcessMapData(DataFromArrays(x, x.sum(1)), 2, twice)
+launch_train_with_config(
+    TrainConfig(model=Model(), dataflow=BatchData(flow, 8), steps_per_epoch=10**6, max_epoch=1,
+                callbacks=[ModelSaver(), Telling()], extra_callbacks=[]),
+    SimpleTrainer(steps_per_call=int(sys.argv[1])))
+"""
+
+
+def start(tmp_path, steps_per_call, script=SCRIPT):
+    (tmp_path / "script.py").write_text(script)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "script.py", str(steps_per_call)],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout.readline().startswith("epoch 1")
+    time.sleep(1)  # into the steps; the tests hold wherever it is
+    return process
+
+
+def members(session):
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as file:
+                    fields = file.read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(entry))
+    return found
+
+
+def assert_nobody_is_left(process):
+    deadline = time.monotonic() + 10
+    while members(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert members(process.pid) == []
+
+
+@pytest.mark.parametrize(("number", "steps_per_call"), [(signal.SIGINT, 20), (signal.SIGTERM, 1)])
+def test_F7_a_signal_finishes_the_step_saves_and_leaves(tmp_path, number, steps_per_call):
+    process = start(tmp_path, steps_per_call)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=120)
+    # A KeyboardInterrupt that nobody catches ends Python by the signal itself; shells say 130.
+    assert process.returncode == (143 if number == signal.SIGTERM else -signal.SIGINT), errors
+    step = int(output.split("after_train at")[1])
+    assert step > 0
+    from towerpack.checkpoint import load_checkpoint_vars
+
+    saved = load_checkpoint_vars(tmp_path / "run")
+    assert int(saved["global_step"]) == step
+    assert np.isfinite(saved["fc0/W"]).all()
+    assert_nobody_is_left(process)
+
+
+def test_F7_a_second_signal_leaves_at_once(tmp_path):
+    script = SCRIPT.replace(
+        "class Telling(Callback):",
+        "class Slow(Callback):\n    def _interrupted(self):\n        import time\n"
+        "        print('saving', flush=True)\n        time.sleep(600)\n\nclass Telling(Callback):",
+    ).replace("ModelSaver(), Telling()", "Telling(), Slow()")
+    assert script != SCRIPT
+    process = start(tmp_path, 1, script)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline().startswith("saving")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert_nobody_is_left(process)
