@@ -53,8 +53,8 @@ def test_a_run_in_the_browser(page, tmp_path):
     assert attribute(document, "ready") == "yes"
     charts = re.findall(r'data-chart="([^"]*)"', document)
     assert charts == [
-        "cost",
         "error",
+        "cost",
         "gradients/largest",
         "gradients/norm",
         "learning_rate",
