@@ -13,10 +13,10 @@ from towerpack.checkpoint.untrusted import UntrustedFile
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     """All arrays of an `.npz`; a `.npy` must be one, and is then named after its file."""
     try:
-        found = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return {Path(path).stem: found}
-        with found:
+        with open(path, "rb") as file:
+            found = np.load(file, allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                return {Path(path).stem: found}
             return {name: found[name] for name in found.files}
     except ValueError as error:
         if "pickle" not in str(error):
