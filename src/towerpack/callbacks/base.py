@@ -27,7 +27,10 @@ class TrainerView(Protocol):
     steps_per_epoch: int
     starting_epoch: int
     max_epoch: int
-    step_seconds: float
+
+    @property
+    def step_seconds(self) -> float:
+        """How long this run has been in steps so far, their waiting included."""
 
     def get_predictor(
         self, input_names: Sequence[str] | None, output_names: Sequence[str]

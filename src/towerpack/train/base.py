@@ -99,6 +99,16 @@ class Trainer:
             session_init=session_init,
         )
 
+    def get_predictor(
+        self, input_names: Sequence[str] | None, output_names: Sequence[str]
+    ) -> Callable[..., list[Any]]:
+        """A function from input arrays to output tensors that shares the variables in training."""
+        raise NotImplementedError(f"{type(self).__name__} has no tower to predict with")
+
+    def add_to_step(self, update: Callable[[Sequence[tuple[Any, Any]]], None]) -> None:
+        """Adds `update(gradients with variables)` to every step, behind the optimizer."""
+        raise NotImplementedError(f"{type(self).__name__} has no step to add to")
+
     def setup_callbacks(
         self, callbacks: Sequence[Callback], monitors: Sequence[MonitorBase]
     ) -> None:

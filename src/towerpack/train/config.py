@@ -84,7 +84,7 @@ def launch_train_with_config(config: TrainConfig, trainer: Any) -> None:
     with trainer:
         if run is not None:
             trainer.store.seed = run.seed
-        trainer.run_configuration = {"model": type(model).__name__, "data": str(source)}
+        trainer.run_configuration = {"model": type(model).__name__, "data": describe(source)}
         trainer.setup_graph(model.input_signature, source, model.build_graph, model.optimizer)
         trainer.train_with_defaults(
             callbacks=config.callbacks,
@@ -95,3 +95,9 @@ def launch_train_with_config(config: TrainConfig, trainer: Any) -> None:
             starting_epoch=config.starting_epoch,
             session_init=run or config.session_init,
         )
+
+
+def describe(source: InputSource) -> str:
+    """An input source in a few words, with its flow if it has one."""
+    flow = getattr(source, "flow", None)
+    return f"{type(source).__name__}({flow.label() if isinstance(flow, DataFlow) else ''})"

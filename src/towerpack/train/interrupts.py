@@ -35,17 +35,19 @@ class Interrupts:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         received = signal.Signals(number)
-        again, self.received = self.received is not None, received
-        if again:
-            raise self.error()  # type: ignore[misc] (one was received)
+        if self.received is not None:
+            raise _error(received)
+        self.received = received
         logger.warning(
             "%s: finishing the step, then saving; once more to leave at once", received.name
         )
 
     def error(self) -> BaseException | None:
         """What to raise when everything is saved, if a signal came."""
-        if self.received is None:
-            return None
-        if self.received == signal.SIGINT:
-            return KeyboardInterrupt()
-        return SystemExit(EXIT_CODES[self.received])
+        return None if self.received is None else _error(self.received)
+
+
+def _error(received: signal.Signals) -> BaseException:
+    if received == signal.SIGINT:
+        return KeyboardInterrupt()
+    return SystemExit(EXIT_CODES[received])

@@ -50,7 +50,8 @@ class BatchKeeper:
                 f"{name}{'' if t == 0 else f'_tower{t}'}" for t in range(towers) for name in names
             ]
             with atomic_file(path, "wb") as file:
-                np.savez(file, **dict(zip(keys, self.batch, strict=True)))
+                arrays: dict[str, Any] = dict(zip(keys, self.batch, strict=True))
+                np.savez(file, **arrays)
             kept = f"the batch is in {path}"
         return NonFiniteCost(
             f"the cost of step {step} is not finite (NaN or infinite), at {position}; {kept}. "
