@@ -9,11 +9,10 @@ from typing import Any
 from towerpack._tensorflow import tf
 from towerpack.dataflow.base import DataFlow, State, as_flow
 from towerpack.input_source.base import FeedfreeInput
+from towerpack.input_source.cell import Cell
 from towerpack.input_source.proxy import ProxyInput
 from towerpack.input_source.queue import HOST, QueueInput
 from towerpack.input_source.signature import checked_tensors
-
-_numbers = itertools.count()  # resources are found by name, in the whole process
 
 
 class TFDatasetInput(ProxyInput):
@@ -57,7 +56,7 @@ class _DatasetReader(FeedfreeInput):
         self._skip = 0
         self._started = False
         self._iterator: Any = None
-        self._clock: Any = None
+        self._waited: Cell | None = None
 
     def setup(self, signature: Sequence[Any]) -> None:
         self.close()
@@ -71,10 +70,7 @@ class _DatasetReader(FeedfreeInput):
         with tf.init_scope(), tf.device(HOST):
             # An iterator of our own, which `MakeIterator` can set anew while graphs hold it.
             self._iterator = tf.raw_ops.AnonymousIteratorV3(**self._types)
-            # No `tf.Variable`: those are found, and saved, by whoever traces the step.
-            name = f"towerpack_waited_{next(_numbers)}"
-            self._clock = tf.raw_ops.VarHandleOp(dtype=tf.float64, shape=[], shared_name=name)
-            tf.raw_ops.AssignVariableOp(resource=self._clock, value=tf.zeros([], tf.float64))
+            self._waited = Cell(tf.zeros([], tf.float64))
         self._started = False
 
     def start(self) -> None:
@@ -95,15 +91,14 @@ class _DatasetReader(FeedfreeInput):
             flat = tf.raw_ops.IteratorGetNext(iterator=self._iterator, **self._types)
         with tf.control_dependencies(flat):
             waited = tf.timestamp() - begin
-        tf.raw_ops.AssignAddVariableOp(resource=self._clock, value=waited)
+        if self._waited is not None:
+            self._waited.add(waited)
         element = tf.nest.pack_sequence_as(self._dataset.element_spec, flat)
         return checked_tensors(element, self.signature, "the dataset")
 
     @property
     def waited(self) -> float:  # type: ignore[override]
-        if self._clock is None:
-            return self._waited_before
-        return float(tf.raw_ops.ReadVariableOp(resource=self._clock, dtype=tf.float64))
+        return self._waited_before if self._waited is None else float(self._waited.read())
 
     def size(self) -> int | None:
         return self._size
@@ -145,9 +140,10 @@ class _DatasetReader(FeedfreeInput):
         return f"element {number} of pass {epoch} of the dataset, both counted from 0"
 
     def close(self) -> None:
-        if self._clock is not None:
-            self._waited_before, clock, self._clock = self.waited, self._clock, None
-            tf.raw_ops.DestroyResourceOp(resource=clock)
+        if self._waited is not None:
+            self._waited_before = self.waited
+            self._waited.close()
+            self._waited = None
         self._iterator = None
         self._started = False
 

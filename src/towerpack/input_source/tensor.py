@@ -7,6 +7,7 @@ from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.input_source.base import FeedfreeInput
+from towerpack.input_source.cell import Cell
 from towerpack.input_source.signature import checked_tensors
 
 
@@ -67,20 +68,21 @@ class DummyConstantInput(TensorInput):
 
     def __init__(self, shapes: Sequence[Sequence[int]]):
         self.shapes = [tuple(shape) for shape in shapes]
-        super().__init__(self._zeros)
+        self._cells: list[Cell] = []
+        super().__init__(lambda: [cell.read() for cell in self._cells])
 
     def setup(self, signature: Sequence[Any]) -> None:
+        self.close()
         super().setup(signature)
         if len(self.shapes) != len(self.signature):
             raise ValueError(
                 f"expected a shape for each of the {len(self.signature)} inputs "
                 f"{[spec.name for spec in self.signature]}, received {self.shapes}"
             )
+        pairs = zip(self.shapes, self.signature, strict=True)
+        self._cells = [Cell(tf.zeros(shape, spec.dtype)) for shape, spec in pairs]
 
-    def _zeros(self) -> list[Any]:
-        with tf.init_scope():  # outside of the graph, which takes them as it takes a variable
-            zeros = [
-                tf.zeros(shape, spec.dtype)
-                for shape, spec in zip(self.shapes, self.signature, strict=True)
-            ]
-        return [tf.identity(tensor) for tensor in zeros]
+    def close(self) -> None:
+        for cell in self._cells:
+            cell.close()
+        self._cells = []

@@ -1,0 +1,96 @@
+import time
+
+import numpy as np
+import pytest
+
+from towerpack._tensorflow import tf
+from towerpack.dataflow import DataFromList, MapData
+from towerpack.input_source import SignatureError, TFDatasetInput, dataflow_to_dataset
+
+NUMBERS = [tf.TensorSpec([], tf.int64, "n")]
+
+
+def start(source):
+    source.setup(NUMBERS)
+    source.start()
+    return tf.function(source.get_input_tensors, autograph=False).get_concrete_function()
+
+
+def test_a_dataset_of_unknown_size_ends():
+    source = TFDatasetInput(tf.data.Dataset.range(9).filter(lambda n: n % 3 == 0))
+    read = start(source)
+    assert source.size() is None
+    assert [int(read()[0]) for _ in range(3)] == [0, 3, 6]
+    with pytest.raises(tf.errors.OutOfRangeError):
+        read()
+    source.close()
+
+
+def test_the_wait_is_measured_and_stays_after_close():
+    def slow(n):
+        time.sleep(0.05)
+        return n
+
+    dataset = tf.data.Dataset.range(9).map(lambda n: tf.numpy_function(slow, [n], tf.int64))
+    source = TFDatasetInput(dataset)
+    read = start(source)
+    assert source.waited == 0
+    read()
+    assert source.waited >= 0.05
+    source.close()
+    assert source.waited >= 0.05
+
+
+def test_steps_can_be_compiled_only_where_shapes_are_known():
+    whole = TFDatasetInput(tf.data.Dataset.range(9).batch(3, drop_remainder=True))
+    whole.setup([tf.TensorSpec([None], tf.int64, "n")])
+    assert whole.usual_shapes() == [(3,)]
+    parts = TFDatasetInput(tf.data.Dataset.range(9).batch(3))
+    parts.setup([tf.TensorSpec([None], tf.int64, "n")])
+    assert parts.usual_shapes() is None
+    assert parts.uniform(4, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: tf.data.Dataset.range(3, output_type=tf.int32), "'n' has another dtype"),
+        (lambda: tf.data.Dataset.range(3).batch(2), "'n' has another shape"),
+        (
+            lambda: tf.data.Dataset.range(3).map(lambda n: (n, n)),
+            "expected 1 components, received 2",
+        ),
+        (lambda: tf.data.Dataset.range(3).map(lambda n: {"m": n}), r"\['n'\] are missing"),
+    ],
+)
+def test_B2_a_misfit_is_refused_before_anything_is_read(make, problem):
+    with pytest.raises(SignatureError, match=problem) as caught:
+        TFDatasetInput(make()).setup(NUMBERS)
+    assert "the model expects   n: int64 ()" in str(caught.value)
+    assert "gives" in str(caught.value)
+
+
+def test_what_is_no_dataset_and_what_is_empty():
+    with pytest.raises(TypeError, match="expected a tf.data.Dataset or a DataFlow"):
+        TFDatasetInput([1, 2])
+    with pytest.raises(ValueError, match="empty"):
+        TFDatasetInput(tf.data.Dataset.range(0))
+
+
+def test_a_flow_as_a_dataset_goes_on_with_the_next_epoch():
+    flow = DataFromList([[i] for i in range(20)], shuffle=True)
+    passes = TFDatasetInput.dataflow_to_dataset(flow, [tf.int32]).repeat(2)
+    expected = [i for epoch in (0, 1) for (i,) in flow.iterate(epoch)]
+    assert [int(i) for (i,) in passes] == expected
+
+
+def test_a_flow_of_dicts_as_a_dataset():
+    flow = MapData(DataFromList([[1], [2]], shuffle=False), lambda dp: {"a": dp[0], "b": 0})
+    dataset = dataflow_to_dataset(flow, {"a": tf.TensorSpec([], tf.int32)})
+    assert [int(element["a"]) for element in dataset] == [1, 2]
+
+
+def test_a_failing_flow_as_a_dataset_is_quoted():
+    flow = MapData(DataFromList([[np.int32(1)]]), lambda dp: dp[0] / "broken")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="TypeError"):
+        list(dataflow_to_dataset(flow, [tf.int32]))
