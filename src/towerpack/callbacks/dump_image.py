@@ -19,7 +19,8 @@ CHANNELS = (1, 3, 4)
 class DumpTensorAsImage(Callback):
     """Writes a variable, or a tensor of the training tower, as PNG files at each trigger.
 
-    They are `<prefix>-ep<epoch>-<number>.png` in the run's directory. The value is one picture or a
+    They are `<prefix>-ep<epoch>-<number>.png` in the run's directory, with `-step<step>` in between
+    for those triggered within an epoch. The value is one picture or a
     list of them, HW or HWC; `map_func` makes it so. `scale` multiplies values before they are cut
     to 0..255. A tensor is that of the step that ends with the trigger; no other step is watched.
 
@@ -61,10 +62,12 @@ class DumpTensorAsImage(Callback):
             self._value = self.trainer.store[self.tensor].numpy()
         if self._value is None:  # triggered before any step
             return
+        in_the_middle = self.local_step < self.trainer.steps_per_epoch - 1
+        within = f"-step{self.global_step}" if in_the_middle else ""
         value = self.map_func(self._value) if self.map_func else self._value
         for number, picture in enumerate(_pictures(self.tensor, value)):
             pixels = np.clip(picture * self.scale, 0, 255).astype(np.uint8)
-            name = f"{self.prefix}-ep{self.epoch_num:03d}-{number}.png"
+            name = f"{self.prefix}-ep{self.epoch_num:03d}{within}-{number}.png"
             with atomic_file(self._directory / name, "wb") as file:
                 file.write(tf.io.encode_png(pixels).numpy())
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from towerpack._tensorflow import tf
 from towerpack.dataflow.base import DataFlow, as_flow
-from towerpack.input_source import InputSource
+from towerpack.input_source import InputSource, StagingInput
 from towerpack.input_source.base import EndOfData
 from towerpack.input_source.signature import as_inputs
 
@@ -32,6 +32,11 @@ class Batches(Protocol):
 
 
 def batches_of(data: Any) -> Batches:
+    if isinstance(data, StagingInput):
+        raise ValueError(
+            "expected a flow or an input source without staging, received StagingInput: it would "
+            "hold back the last batches of a pass. Pass the input inside it"
+        )
     return SourceBatches(data) if isinstance(data, InputSource) else FlowBatches(as_flow(data))
 
 

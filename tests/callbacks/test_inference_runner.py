@@ -1,0 +1,148 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.callbacks.training import Model, run, tiny_flow
+from tests.tiny_model import tiny_arrays
+from towerpack.callbacks import (
+    EMA,
+    ClassificationError,
+    DataParallelInferenceRunner,
+    Inferencer,
+    InferenceRunner,
+    ScalarStats,
+    TopK,
+)
+from towerpack.dataflow import BatchData, DataFromArrays, FakeData, MapData
+from towerpack.input_source import QueueInput
+
+ROOT = Path(__file__).parents[2]
+
+
+class Seen(Inferencer):
+    """Keeps the inputs of a pass."""
+
+    def _get_fetches(self):
+        return ["x", "cost"]
+
+    def _before_inference(self):
+        self.batches = []
+
+    def _on_fetches(self, values):
+        self.batches.append(values[0])
+
+
+def uneven(batch=25):
+    """60 samples: batches of 25, 25 and 10."""
+    return BatchData(DataFromArrays(*tiny_arrays(), shuffle=False), batch, remainder=True)
+
+
+def stats():
+    return [ScalarStats("cost"), ClassificationError(), TopK(k=2)]
+
+
+@pytest.mark.parametrize("source", [uneven, lambda: QueueInput(uneven())], ids=["flow", "source"])
+def test_every_batch_once_in_order_also_an_uneven_last(source):
+    seen = Seen()
+    run([InferenceRunner(source(), [seen])], epochs=2)
+    assert [len(batch) for batch in seen.batches] == [25, 25, 10]
+    np.testing.assert_array_equal(np.concatenate(seen.batches), tiny_arrays()[0])
+
+
+@pytest.mark.parametrize("gpus", [2, [0, 1, 2]])
+def test_several_towers_give_what_one_gives(gpus):
+    one = run([InferenceRunner(uneven(7), stats())], epochs=1)
+    several = run([DataParallelInferenceRunner(uneven(7), stats(), gpus)], epochs=1)
+    named = [(name, pytest.approx(value)) for _, name, value in one.monitor.scalars]
+    assert [s for s in named if s[0].startswith("valid")] == [
+        (name, value) for _, name, value in several.monitor.scalars if name.startswith("valid")
+    ]
+
+
+TWO_DEVICES = """
+import tensorflow as tf
+(cpu,) = tf.config.list_physical_devices("CPU")
+parts = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, parts)
+from tests.callbacks.test_inference_runner import *
+from towerpack.callbacks.inference_runner import inference_devices
+assert inference_devices([0, 1]) == ["/cpu:0", "/cpu:1"]
+one = run([InferenceRunner(uneven(7), stats())], epochs=1).monitor.scalars
+two = run([DataParallelInferenceRunner(uneven(7), stats(), 2)], epochs=1).monitor.scalars
+pick = lambda scalars: [(n, round(v, 5)) for _, n, v in scalars if n.startswith("valid")]
+assert len(pick(one)) == 3 and pick(one) == pick(two), (one, two)
+"""
+
+
+def test_towers_on_two_devices():
+    subprocess.run([sys.executable, "-c", TWO_DEVICES], cwd=ROOT, check=True)
+
+
+def test_a_validation_set_without_batches_is_an_error():
+    empty = MapData(tiny_flow(), lambda datapoint: None)
+    with pytest.raises(ValueError, match="produced nothing in a whole pass"):
+        run([InferenceRunner(empty, ScalarStats("cost"))], epochs=1)
+
+
+def test_a_source_that_ends_early_is_an_error():
+    class Short(QueueInput):
+        def size(self):
+            return 4
+
+        def wait(self, limit, taken, timeout=None):
+            if taken == 3:
+                raise EndOfData
+            return super().wait(limit, taken, timeout)
+
+    from towerpack.input_source.base import EndOfData
+
+    with pytest.raises(RuntimeError, match="expected 4 batches from Short, .* ended after 3"):
+        run([InferenceRunner(Short(uneven()), ScalarStats("cost"))], epochs=1)
+
+
+def test_two_runners_need_no_different_names():
+    result = run(
+        [
+            InferenceRunner(tiny_flow(), ScalarStats("cost", "first")),
+            InferenceRunner(uneven(), ScalarStats("cost", "second"), tower_name="Other"),
+        ],
+        epochs=1,
+    )
+    assert result.monitor.of("first_cost") == pytest.approx(result.monitor.of("second_cost"), 0.5)
+    assert result.trainer.towers["InferenceTower"].is_training is False
+
+
+def test_data_that_does_not_fit_is_explained():
+    flow = FakeData([[8, 3], [8]], size=2, dtype=["float32", "int32"])
+    with pytest.raises(TypeError, match="input 'x' has another shape"):
+        run([InferenceRunner(flow, ScalarStats("cost"))], epochs=1)
+    with pytest.raises(TypeError, match="expected inferencers"):
+        InferenceRunner(flow, ["cost"])
+    with pytest.raises(KeyError, match="no tensor named 'cosd'"):
+        run([InferenceRunner(tiny_flow(), ScalarStats("cosd"))], epochs=1)
+
+
+class Weights(Inferencer):
+    def _get_fetches(self):
+        return ["prob"]
+
+    def _after_inference(self):
+        return {"weight": float(self.trainer.store["fc/W"].numpy()[0, 0])}
+
+
+def test_averages_are_what_an_inference_runner_with_an_ema_sees():
+    ema = EMA(0.5, warm_up=False)
+    plain = InferenceRunner(tiny_flow(), ScalarStats("cost", "plain"), tower_name="Plain")
+    averaged = InferenceRunner(tiny_flow(), ScalarStats("cost", "averaged"), ema=ema)
+    result = run([ema, plain, averaged], epochs=2, model=Model())
+    assert result.monitor.of("plain_cost") != result.monitor.of("averaged_cost")
+    store = result.trainer.store
+    x, label = tiny_arrays()
+    averages = [store[f"fc/{name}/ExponentialMovingAverage"].numpy() for name in ("W", "b")]
+    logits = x @ averages[0] + averages[1]
+    probability = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    expected = -np.mean(np.log(probability[np.arange(len(x)), label]))
+    assert result.monitor.of("averaged_cost")[-1] == pytest.approx(expected, rel=1e-4)
