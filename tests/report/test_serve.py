@@ -67,6 +67,18 @@ def test_a_directory_without_a_run_is_refused_at_the_start(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_browser_follows(server, tmp_path):
-    document = open_page(server.address, tmp_path / "profile")
+    read, looks = server.runs, []
+
+    def run_on_and_read():
+        looks.append(1)
+        if len(looks) == 2:  # the page is there, and asks for the first time
+            server.monitors.at(600, 3)
+            server.monitors.put_scalar("val_error", 0.00123)
+            server.monitors.flush()
+        return read()
+
+    server.runs = run_on_and_read
+    document = open_page(server.address, tmp_path / "profile", "--virtual-time-budget=8000")
     assert attribute(document, "ready") == "yes"
     assert 'class="pill running"' in document
+    assert "<b>0.00123</b>" in document
