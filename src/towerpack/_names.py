@@ -409,9 +409,14 @@ NAMES: dict[str, tuple[str, ...]] = {
         "SimpleDatasetPredictor",
     ),
     "towerpack.export": (
+        "Export",
         "ExportError",
         "ExportReport",
+        "GraphListing",
         "ModelExporter",
         "Signature",
+        "list_graph",
+        "load_graph",
+        "open_export",
     ),
 }

@@ -4,7 +4,7 @@ import pytest
 from tests.export.small_net import small_config, small_images
 from towerpack._tensorflow import tf
 from towerpack.dataflow import BatchData, DataFromArrays
-from towerpack.export import ModelExporter
+from towerpack.export import ExportError, ModelExporter
 from towerpack.export.litert import open_litert
 from towerpack.predict import OfflinePredictor
 
@@ -34,8 +34,13 @@ def test_three_precisions(tmp_path):
 
 
 def test_operations_that_litert_lacks_are_named(tmp_path):
-    report = ModelExporter(function_config(tf.math.asin)).export_litert(tmp_path / "m.tflite")
-    assert report.select_tf_ops == ["Asin"] and "select-TF-ops set for Asin" in str(report)
+    exporter = ModelExporter(function_config(tf.tan))
+    with pytest.raises(ExportError, match=r"received \['Tan'\], which need the select-TF-ops"):
+        exporter.export_litert(tmp_path / "m.tflite")
+    assert not list(tmp_path.iterdir())
+    report = exporter.export_litert(tmp_path / "m.tflite", select_tf_ops=True)
+    assert report.select_tf_ops == ["Tan"] and report.largest_difference is None
+    assert "NOT CHECKED; needs the select-TF-ops set for Tan" in str(report)
 
 
 def test_operations_that_nobody_has_are_an_error_that_names_them(tmp_path):

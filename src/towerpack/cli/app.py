@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from towerpack._version import __version__
-from towerpack.cli import ckpt, data
+from towerpack.cli import ckpt, data, export
 from towerpack.cli.bench import bench
+from towerpack.cli.predict import predict
 from towerpack.cli.report import report
 from towerpack.cli.runs import runs
 
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a plain traceback is what people paste and search for
 )
 app.add_typer(data.app, name="data")
+app.add_typer(export.app, name="export")
 app.add_typer(ckpt.app, name="ckpt")
 
 
@@ -52,6 +54,7 @@ def demo(
 
 
 app.command()(bench)
+app.command()(predict)
 app.command()(report)
 app.command()(runs)
 

@@ -2,7 +2,19 @@
 
 from towerpack.export.compare import ExportError
 from towerpack.export.exporter import ModelExporter
+from towerpack.export.foreign import GraphListing, list_graph, load_graph
+from towerpack.export.open_export import Export, open_export
 from towerpack.export.record import ExportReport
 from towerpack.export.signature import Signature
 
-__all__ = ["ExportError", "ExportReport", "ModelExporter", "Signature"]
+__all__ = [
+    "Export",
+    "ExportError",
+    "ExportReport",
+    "GraphListing",
+    "ModelExporter",
+    "Signature",
+    "list_graph",
+    "load_graph",
+    "open_export",
+]

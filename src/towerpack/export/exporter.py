@@ -14,7 +14,7 @@ import numpy as np
 from towerpack.core import logger
 from towerpack.core.files import atomic_directory, fsync_path
 from towerpack.export import frozen_graph, litert, onnx_model, saved_model, weights
-from towerpack.export.compare import check_difference, largest_difference
+from towerpack.export.compare import ExportError, check_difference, largest_difference
 from towerpack.export.inference_graph import InferenceGraph, Runner, build
 from towerpack.export.probe import first_row, probe_inputs
 from towerpack.export.record import ExportReport, describe_specs, size_of, write_record
@@ -111,17 +111,28 @@ class ModelExporter:
         precision: litert.Precision = "float32",
         calibration: Iterable[Any] | None = None,
         tolerance: float | None = None,
+        select_tf_ops: bool = False,
     ) -> ExportReport:
         """Writes a LiteRT (`.tflite`) file with weights of this precision.
 
-        For 'int8', `calibration` is a flow of batches of typical inputs. Operations that LiteRT
-        itself lacks are logged: an app then needs the select-TF-ops library.
+        For 'int8', `calibration` is a flow of batches of typical inputs. A model with operations
+        that LiteRT itself lacks is an error that names them: an app then needs the select-TF-ops
+        library, and LiteRT's interpreter for Python, which has none, cannot check the file. With
+        `select_tf_ops=True` such a file is written unchecked, and the report says so.
         """
         content = litert.convert_to_litert(self.graph, precision, calibration)
         limit = litert.TOLERANCES[precision] if tolerance is None else tolerance
         ops = litert.select_tf_ops(content)
         name = f"litert {precision}"
-        return self._file(path, name, content, litert.open_litert, limit, select_tf_ops=ops)
+        if not ops:
+            return self._file(path, name, content, litert.open_litert, limit)
+        if not select_tf_ops:
+            raise ExportError(
+                f"expected operations of LiteRT, received {ops}, which need the select-TF-ops "
+                "library in an app and cannot be checked here; nothing was written. Leave them out "
+                "of the inference graph, or pass select_tf_ops=True to write it unchecked"
+            )
+        return self._file(path, name, content, None, limit, select_tf_ops=ops)
 
     def export_onnx(
         self,
@@ -163,7 +174,7 @@ class ModelExporter:
         path: str | Path,
         name: str,
         content: bytes,
-        reopen: Callable[[Path], Runner],
+        reopen: Callable[[Path], Runner] | None,
         tolerance: float,
         select_tf_ops: Iterable[str] = (),
     ) -> ExportReport:
@@ -174,8 +185,11 @@ class ModelExporter:
         with tempfile.TemporaryDirectory(prefix=".exporting-", dir=path.parent) as scratch:
             written = Path(scratch, path.name)
             written.write_bytes(content)
-            runner = reopen(written)
-            difference = self._checked(self.graph, runner, self._inputs, tolerance, f"the {name}")
+            difference = None
+            if reopen is not None:
+                difference = self._checked(
+                    self.graph, reopen(written), self._inputs, tolerance, f"the {name}"
+                )
             fsync_path(written)
             os.replace(written, path)
         fsync_path(path.parent)
@@ -198,7 +212,7 @@ class ModelExporter:
         return difference
 
     def _report(
-        self, path: str | Path, name: str, difference: float, tolerance: float, **more: Any
+        self, path: str | Path, name: str, difference: float | None, tolerance: float, **more: Any
     ) -> ExportReport:
         path = Path(path)
         report = ExportReport(

@@ -30,10 +30,7 @@ FLEX_OP = re.compile(rb"Flex([A-Z][A-Za-z0-9]+)")
 def convert_to_litert(
     graph: InferenceGraph, precision: Precision, calibration: Iterable[Any] | None
 ) -> bytes:
-    """The content of a `.tflite` file.
-
-    Operations that LiteRT lacks are taken from TensorFlow, the select-TF-ops set.
-    """
+    """The content of a `.tflite` file; operations that LiteRT lacks are TensorFlow's own."""
     if precision not in TOLERANCES:
         raise ValueError(f"expected precision of {sorted(TOLERANCES)}, received {precision!r}")
     if (precision == "int8") != (calibration is not None):
@@ -68,14 +65,9 @@ def select_tf_ops(content: bytes) -> list[str]:
 
 
 def open_litert(path: Path) -> Runner:
-    """Runs a `.tflite` file by LiteRT's interpreter, or TensorFlow's if it needs select-TF-ops."""
-    content = path.read_bytes()
-    if select_tf_ops(content):
-        with quiet():
-            interpreter = tf.lite.Interpreter(model_content=content)
-    else:
-        module = require("ai_edge_litert.interpreter", extra="export")
-        interpreter = module.Interpreter(model_content=content)
+    """Runs a `.tflite` file by LiteRT's interpreter."""
+    module = require("ai_edge_litert.interpreter", extra="export")
+    interpreter = module.Interpreter(model_content=path.read_bytes())
     runner = interpreter.get_signature_runner()
     dtypes = {key: detail["dtype"] for key, detail in runner.get_input_details().items()}
 

@@ -22,7 +22,7 @@ class ExportReport:
     format: str
     bytes: int
     tolerance: float
-    largest_difference: float
+    largest_difference: float | None  # None: it could not be run here
     inputs: dict[str, Any]  # key: [dtype, shape]
     outputs: list[str]
     select_tf_ops: list[str] = field(default_factory=list)
@@ -30,10 +30,12 @@ class ExportReport:
     latency_ms: dict[str, float] = field(default_factory=dict)  # batch size: milliseconds
 
     def __str__(self) -> str:
-        text = (
-            f"{self.format} -> {self.path} ({self.bytes:,} bytes); largest difference "
-            f"{self.largest_difference:.3g}, tolerance {self.tolerance:g}"
-        )
+        text = f"{self.format} -> {self.path} ({self.bytes:,} bytes); "
+        if self.largest_difference is None:
+            text += "NOT CHECKED"
+        else:
+            text += f"largest difference {self.largest_difference:.3g}, "
+            text += f"tolerance {self.tolerance:g}"
         if self.select_tf_ops:
             text += f"; needs the select-TF-ops set for {', '.join(self.select_tf_ops)}"
         return text

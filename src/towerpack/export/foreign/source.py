@@ -1,0 +1,77 @@
+"""A foreign graph as a `GraphDef`, from whatever file holds it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from towerpack._tensorflow import tf
+from towerpack.export.frozen_graph import freeze, read_graph
+from towerpack.export.saved_model import DEFAULT_SIGNATURE
+from towerpack.tower import get_current_tower_context
+
+SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
+
+
+@dataclass
+class ForeignGraph:
+    """A graph with constants for variables; names of those that were variables, by node."""
+
+    graph_def: Any
+    variables: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)  # of a signature: key to tensor
+    outputs: dict[str, str] = field(default_factory=dict)
+
+
+def is_saved_model(path: Path) -> bool:
+    return any((path / name).exists() for name in SAVED_MODEL_FILES)
+
+
+def read_foreign(path: str | Path, signature: str = DEFAULT_SIGNATURE) -> ForeignGraph:
+    """Reads a `.pb` or `.pbtxt` file, or one signature of a SavedModel's directory."""
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no graph {path}")
+    if not path.is_dir():
+        return ForeignGraph(read_graph(path))
+    if not is_saved_model(path):
+        raise ValueError(f"expected a .pb or .pbtxt file or a SavedModel, received {path}")
+    return _from_saved_model(path, signature)
+
+
+def _from_saved_model(path: Path, signature: str) -> ForeignGraph:
+    with _outside_of_the_tower():
+        return _frozen_signature(path, signature)
+
+
+@contextlib.contextmanager
+def _outside_of_the_tower() -> Iterator[None]:
+    """Inside, variables are real ones with values, and none of the tower being built."""
+    context = get_current_tower_context()
+    with contextlib.nullcontext() if context is None else context.store.aside(), tf.init_scope():
+        yield
+
+
+def _frozen_signature(path: Path, signature: str) -> ForeignGraph:
+    loaded = tf.saved_model.load(str(path))
+    if signature not in loaded.signatures:
+        raise KeyError(f"{path} has no signature {signature!r}; it has {sorted(loaded.signatures)}")
+    function = loaded.signatures[signature]
+    names = {id(variable.handle): variable.name for variable in function.graph.variables}
+    variables = {
+        internal.op.name: names[id(external)].removesuffix(":0")
+        for external, internal in function.graph.captures
+        if id(external) in names
+    }
+    keys = [tensor.op.name for tensor in function.inputs]
+    _, specs = function.structured_input_signature
+    # A signature's placeholders are named '<signature>_<key>'.
+    inputs = {key: f"{name}:0" for key in specs for name in keys if name.endswith(f"_{key}")}
+    keys_in_order = sorted(function.structured_outputs)  # as TensorFlow flattens a dict
+    outputs = {
+        key: tensor.name for key, tensor in zip(keys_in_order, function.outputs, strict=True)
+    }
+    return ForeignGraph(freeze(function), variables, inputs, outputs)

@@ -1,0 +1,36 @@
+import numpy as np
+import pytest
+
+from tests.export.small_net import small_config, small_images
+from towerpack.export import ModelExporter, Signature, open_export
+from towerpack.export.latency import batch_of, latency_ms
+from towerpack.predict import OfflinePredictor
+
+
+def test_every_format_opens_in_its_runtime(tmp_path):
+    signature = Signature({"picture": "image"}, {"likely": "prob"})
+    exporter = ModelExporter(small_config(), signature=signature)
+    exporter.export_weights(tmp_path / "weights.npz")
+    paths = [
+        exporter.export_serving(tmp_path / "saved", signature_name="named").path,
+        exporter.export_compact(tmp_path / "model.pb").path,
+        exporter.export_litert(tmp_path / "model.tflite").path,
+        exporter.export_onnx(tmp_path / "model.onnx").path,
+    ]
+    (expected,) = OfflinePredictor(small_config())(small_images())
+    for path in [*paths, tmp_path]:
+        export = open_export(path)
+        received = export({"picture": small_images().astype(np.float64)})
+        np.testing.assert_allclose(received["likely"], expected, atol=1e-5)
+    assert export.format == "saved_model"  # of the directory: weights cannot be run
+
+
+def test_a_path_without_a_record_is_explained(tmp_path):
+    with pytest.raises(FileNotFoundError, match="record in export.json"):
+        open_export(tmp_path / "model.pb")
+
+
+def test_latency_is_a_time_for_any_batch_size():
+    inputs = batch_of({"x": np.arange(6).reshape(3, 2)}, 64)
+    assert inputs["x"].shape == (64, 2) and inputs["x"][3].tolist() == [0, 1]
+    assert latency_ms(lambda inputs: inputs, inputs) >= 0
