@@ -179,6 +179,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "towerpack.tower": (
         "AccumGradOptimizer",
+        "BaseTowerContext",
         "CheckGradient",
         "FilterNoneGrad",
         "GlobalNormClip",
@@ -392,6 +393,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "TowerTrainer",
         "TrainConfig",
         "Trainer",
+        "get_num_gpu",
         "launch_train_with_config",
     ),
     "towerpack.predict": (

@@ -6,7 +6,11 @@ made once and found again by its name, and hands out the tensors of the traced g
 that the user gave them.
 """
 
-from towerpack.tower.context import TowerContext, get_current_tower_context
+from towerpack.tower.context import (
+    BaseTowerContext,
+    TowerContext,
+    get_current_tower_context,
+)
 from towerpack.tower.global_step import get_global_step_value, get_global_step_var
 from towerpack.tower.gradproc import (
     CheckGradient,
@@ -50,6 +54,7 @@ from towerpack.tower.varreplace import custom_getter_scope, freeze_variables, re
 
 __all__ = [
     "AccumGradOptimizer",
+    "BaseTowerContext",
     "CheckGradient",
     "FilterNoneGrad",
     "GlobalNormClip",

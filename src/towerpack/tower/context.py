@@ -134,6 +134,10 @@ class TowerContext:
         return f"TowerContext(name={self.name!r}, is_training={self.is_training})"
 
 
+BaseTowerContext = TowerContext
+"""The old name of the type, as code that checks for it knows it."""
+
+
 def get_current_tower_context() -> TowerContext | None:
     """The context of the tower being built in this thread; None outside of one."""
     return getattr(_current, "context", None)

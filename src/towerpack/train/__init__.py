@@ -9,6 +9,7 @@ from towerpack.train.auto_resume import AutoResumeTrainConfig
 from towerpack.train.base import Trainer
 from towerpack.train.config import TrainConfig, launch_train_with_config
 from towerpack.train.defaults import DEFAULT_CALLBACKS, DEFAULT_MONITORS
+from towerpack.train.devices import get_num_gpu
 from towerpack.train.gan import (
     GANModelDesc,
     GANTrainer,
@@ -47,5 +48,6 @@ __all__ = [
     "TowerTrainer",
     "TrainConfig",
     "Trainer",
+    "get_num_gpu",
     "launch_train_with_config",
 ]

@@ -19,7 +19,7 @@ def tower_devices(gpus: int | Sequence[int]) -> list[str]:
         raise ValueError(
             f"expected a number of GPUs or a list of different ones, received {gpus!r}"
         )
-    present = len(tf.config.list_physical_devices("GPU"))
+    present = get_num_gpu()
     if present:
         if max(numbers) >= present:
             raise ValueError(f"expected GPUs of 0 to {present - 1}, received {numbers}")
@@ -27,6 +27,11 @@ def tower_devices(gpus: int | Sequence[int]) -> list[str]:
     _make_logical_cpus(max(numbers) + 1)
     logger.info("there is no GPU: %d logical CPU devices stand in", len(numbers))
     return [f"/cpu:{number}" for number in numbers]
+
+
+def get_num_gpu() -> int:
+    """How many GPUs TensorFlow can use here."""
+    return len(tf.config.list_physical_devices("GPU"))
 
 
 def _make_logical_cpus(count: int) -> None:
