@@ -30,7 +30,7 @@ class ModelSummary(Callback):
         rows = [(name, _shape(v), _size(v), v.dtype.name) for name, v in trainable.items()]
         if self.limit is not None and len(rows) > self.limit:
             rows = sorted(rows, key=lambda row: -row[2])[: self.limit]
-        widths = [max([5, *(len(row[column]) for row in rows)]) for column in (0, 1)]
+        widths = [max([5, *(len(str(row[column])) for row in rows)]) for column in (0, 1)]
         lines = [f"{'name':<{widths[0]}}  {'shape':<{widths[1]}}  {'parameters':>12}  type"]
         for name, shape, size, dtype in rows:
             lines.append(f"{name:<{widths[0]}}  {shape:<{widths[1]}}  {size:>12,}  {dtype}")
