@@ -19,7 +19,7 @@ PYTEST := -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-quick test-tf-free test-tf soak bench-data bench-augment bench-train lint format clean
+.PHONY: help demo test test-quick test-tf-free test-tf soak bench-data bench-augment bench-train bench-checkpoint lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -58,6 +58,9 @@ bench-data: .venv/.test .venv-peers/.loaders ## data loading beside torch, grain
 
 bench-train: .venv/.test .venv-peers/.trainers ## training beside Keras, torch, Lightning, JAX
 	$(BIN)/python benchmarks/training.py
+
+bench-checkpoint: .venv/.test ## saving while training goes on, and loading, beside tf.train.Checkpoint
+	$(BIN)/python benchmarks/checkpoint.py
 
 bench-augment: .venv-peers/.augment ## image augmentation beside albumentations
 	NO_ALBUMENTATIONS_UPDATE=1 .venv-peers/bin/python benchmarks/augment.py

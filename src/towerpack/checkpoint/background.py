@@ -18,7 +18,7 @@ from towerpack.core import logger
 FAILURES_IN_A_ROW = (
     3  # a disk that is full now may not be in an hour; one that stays so is an error
 )
-_NICENESS = 10  # of the writing thread: the training's threads go first where cores are few
+_NICENESS = 5  # of the writing thread: where cores are few, training goes first
 _NOTABLE_WAIT = 1.0  # seconds for which training waited that are worth a line
 
 
