@@ -169,7 +169,8 @@ def test_several_signatures_over_one_set_of_variables(tmp_path):
         signature_name="classify",
         signatures={"features": Signature(["image"], {"maps": "pool/output"})},
     )
-    assert report.signatures == ["classify", "features"]
+    assert list(report.signatures) == ["classify", "features"]
+    assert report.signatures["features"]["inputs"] == {"image": "features_image:0"}
     loaded = tf.saved_model.load(str(report.path))
     image = tf.constant(small_images())
     assert loaded.signatures["features"](image=image)["maps"].shape == (6, 4, 4, 4)

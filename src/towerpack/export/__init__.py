@@ -2,7 +2,13 @@
 
 from towerpack.export.compare import ExportError
 from towerpack.export.exporter import ModelExporter
-from towerpack.export.foreign import GraphListing, list_graph, load_graph
+from towerpack.export.foreign import (
+    GraphListing,
+    caffe_to_tower,
+    list_graph,
+    load_caffe,
+    load_graph,
+)
 from towerpack.export.open_export import Export, open_export
 from towerpack.export.record import ExportReport
 from towerpack.export.signature import Signature
@@ -14,7 +20,9 @@ __all__ = [
     "GraphListing",
     "ModelExporter",
     "Signature",
+    "caffe_to_tower",
     "list_graph",
+    "load_caffe",
     "load_graph",
     "open_export",
 ]

@@ -76,7 +76,9 @@ class ModelExporter:
                 runner = saved_model.open_saved_model(directory, name)
                 found = self._checked(graph, runner, inputs, tolerance, f"the signature {name!r}")
                 difference = max(difference, found)
-        return self._report(path, "saved_model", difference, tolerance, signatures=list(graphs))
+        tensors = saved_model.signature_tensors(Path(path))
+        tensors = {name: tensors[name] for name in graphs}  # the main one first
+        return self._report(path, "saved_model", difference, tolerance, signatures=tensors)
 
     def export_compact(
         self,

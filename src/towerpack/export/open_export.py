@@ -60,7 +60,7 @@ def open_export(path: str | Path) -> Export:
 def _open(path: Path, entry: dict[str, Any]) -> Runner:
     kind = entry["format"].partition(" ")[0]
     if kind == "saved_model":
-        return open_saved_model(path, entry["signatures"][0])
+        return open_saved_model(path, next(iter(entry["signatures"])))
     if kind == "litert":
         return open_litert(path)
     if kind == "onnx":

@@ -26,7 +26,8 @@ class ExportReport:
     inputs: dict[str, Any]  # key: [dtype, shape]
     outputs: list[str]
     select_tf_ops: list[str] = field(default_factory=list)
-    signatures: list[str] = field(default_factory=list)
+    # Of a SavedModel: {signature: {"inputs": {key: tensor}, "outputs": {key: tensor}}}
+    signatures: dict[str, Any] = field(default_factory=dict)
     latency_ms: dict[str, float] = field(default_factory=dict)  # batch size: milliseconds
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tensorflow.core.protobuf import saved_model_pb2
 
 from towerpack._tensorflow import tf
 from towerpack.export.inference_graph import InferenceGraph, Runner
@@ -41,6 +42,19 @@ def open_saved_model(directory: Path, signature: str = DEFAULT_SIGNATURE) -> Run
 
     run.loaded = loaded  # type: ignore[attr-defined] # the variables live as long as this does
     return run
+
+
+def signature_tensors(directory: Path) -> dict[str, dict[str, dict[str, str]]]:
+    """For each signature the names of the tensors behind its keys, as the C API wants them."""
+    content = saved_model_pb2.SavedModel.FromString((directory / "saved_model.pb").read_bytes())
+    found = {}
+    for name, signature in content.meta_graphs[0].signature_def.items():
+        if not name.startswith("__"):
+            found[name] = {
+                "inputs": {key: info.name for key, info in sorted(signature.inputs.items())},
+                "outputs": {key: info.name for key, info in sorted(signature.outputs.items())},
+            }
+    return found
 
 
 class _Served(tf.Module):  # type: ignore[name-defined]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 from towerpack._tensorflow import tf
 from towerpack.export.frozen_graph import freeze, read_graph
 from towerpack.export.saved_model import DEFAULT_SIGNATURE
-from towerpack.tower import get_current_tower_context
 
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
@@ -43,16 +41,10 @@ def read_foreign(path: str | Path, signature: str = DEFAULT_SIGNATURE) -> Foreig
 
 
 def _from_saved_model(path: Path, signature: str) -> ForeignGraph:
-    with _outside_of_the_tower():
-        return _frozen_signature(path, signature)
-
-
-@contextlib.contextmanager
-def _outside_of_the_tower() -> Iterator[None]:
-    """Inside, variables are real ones with values, and none of the tower being built."""
-    context = get_current_tower_context()
-    with contextlib.nullcontext() if context is None else context.store.aside(), tf.init_scope():
-        yield
+    # In a thread of its own, where no tower is being built: its variables must not become this
+    # tower's, and their values must be real ones.
+    with ThreadPoolExecutor(1, "reading a SavedModel") as thread:
+        return thread.submit(_frozen_signature, path, signature).result()
 
 
 def _frozen_signature(path: Path, signature: str) -> ForeignGraph:

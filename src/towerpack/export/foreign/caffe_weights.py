@@ -1,0 +1,145 @@
+"""The weights of a Caffe network as towerpack names and orders them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from towerpack.core import logger
+from towerpack.export.foreign.caffe_net import (
+    CaffeLayer,
+    CaffeNet,
+    read_caffemodel,
+    read_prototxt,
+)
+
+FLAT = 0  # instead of a number of channels: the blob is no image any more
+
+
+def load_caffe(prototxt: str | Path, caffemodel: str | Path) -> dict[str, np.ndarray]:
+    """The weights in a Caffe model, by name, in the order of channels-last layers.
+
+    | layer | names | order |
+    | --- | --- | --- |
+    | Convolution | `W`, `b` | HWIO |
+    | Deconvolution | `W`, `b` | HW, out, in |
+    | InnerProduct | `W`, `b` | in x out; the inputs of an image go HWC instead of CHW |
+    | BatchNorm | `mean/EMA`, `variance/EMA` | divided by Caffe's factor |
+    | Scale | `gamma`, `beta` | under the name of the BatchNorm that it follows, if it does |
+    | PReLU | `alpha` | |
+
+    Neither Caffe nor protoc is needed. The result can be given to `SmartInit`; the tower of
+    `caffe_to_tower` has the same names. Layers of other types with weights are named in a warning.
+    """
+    net, stored = read_prototxt(prototxt), read_caffemodel(caffemodel)
+    blobs = {layer.name: layer.blobs for layer in stored.layers}
+    for layer in net.layers:
+        layer.blobs = blobs.get(layer.name, [])
+    channels = channels_of(net)
+    owners = scale_owners(net)
+    values: dict[str, np.ndarray] = {}
+    unknown = []
+    for layer in net.layers:
+        if not layer.blobs:
+            continue
+        if layer.type not in _READERS:
+            unknown.append(f"{layer.name} ({layer.type})")
+            continue
+        found = _READERS[layer.type](layer, channels.get(layer.bottoms[0], FLAT))
+        owner = owners.get(layer.name, layer.name)
+        values.update({f"{owner}/{name}": value for name, value in found.items()})
+    if unknown:
+        logger.warning("weights of these layers are left out: %s", ", ".join(unknown))
+    return values
+
+
+def channels_of(net: CaffeNet) -> dict[str, int]:
+    """The number of channels of each blob that is an image; FLAT for the others.
+
+    Blobs that several layers write in place keep the last one's, which is what all of them have.
+    """
+    channels = {name: shape[1] if len(shape) == 4 else FLAT for name, shape in net.inputs.items()}
+    for layer in net.layers:
+        given = [channels.get(bottom, FLAT) for bottom in layer.bottoms]
+        out = given[0] if given else FLAT
+        if layer.type in ("Convolution", "Deconvolution"):
+            out = layer.message.convolution_param.num_output
+        elif layer.type in ("InnerProduct", "Flatten", "Reshape"):
+            # A reshape back to an image begins anew: nothing is known of it before it is built.
+            dims = layer.message.reshape_param.shape.dim if layer.type == "Reshape" else []
+            out = (
+                dims[1] if len(dims) == 4 and dims[1] > 0 else given[0] if len(dims) == 4 else FLAT
+            )
+        elif layer.type == "Concat":
+            out = sum(given) if _channel_axis(layer.message.concat_param, "concat_dim") else out
+        elif layer.type == "Slice" and _channel_axis(layer.message.slice_param, "slice_dim"):
+            points = [0, *layer.message.slice_param.slice_point, out]
+            if len(points) == 2:
+                points = [out * part // len(layer.tops) for part in range(len(layer.tops) + 1)]
+            channels.update({top: points[i + 1] - points[i] for i, top in enumerate(layer.tops)})
+            continue
+        channels.update(dict.fromkeys(layer.tops, out))
+    return channels
+
+
+def scale_owners(net: CaffeNet) -> dict[str, str]:
+    """For each Scale layer right behind a BatchNorm, the name of that BatchNorm."""
+    last: dict[str, CaffeLayer] = {}
+    owners = {}
+    for layer in net.layers:
+        before = last.get(layer.bottoms[0]) if layer.bottoms else None
+        if layer.type == "Scale" and before is not None and before.type == "BatchNorm":
+            owners[layer.name] = before.name
+        last.update(dict.fromkeys(layer.tops, layer))
+    return owners
+
+
+def _channel_axis(parameters: object, old_name: str) -> bool:
+    if parameters.HasField(old_name):  # type: ignore[attr-defined]
+        return bool(getattr(parameters, old_name) == 1)
+    return getattr(parameters, "axis", 1) in (1, -3)
+
+
+def _convolution(layer: CaffeLayer, channels: int) -> dict[str, np.ndarray]:
+    values = {"W": layer.blobs[0].transpose(2, 3, 1, 0)}
+    if len(layer.blobs) > 1:
+        values["b"] = layer.blobs[1].reshape(-1)
+    return values
+
+
+def _inner_product(layer: CaffeLayer, channels: int) -> dict[str, np.ndarray]:
+    weights = layer.blobs[0].reshape(layer.blobs[0].shape[-2:])
+    if layer.message.inner_product_param.transpose:
+        weights = weights.T
+    out, size = weights.shape
+    if channels:
+        weights = weights.reshape(out, channels, size // channels).transpose(0, 2, 1)
+    values = {"W": np.ascontiguousarray(weights.reshape(out, size).T)}
+    if len(layer.blobs) > 1:
+        values["b"] = layer.blobs[1].reshape(-1)
+    return values
+
+
+def _batch_norm(layer: CaffeLayer, channels: int) -> dict[str, np.ndarray]:
+    mean, variance, factor = (blob.reshape(-1) for blob in layer.blobs)
+    scale = np.float32(0 if factor[0] == 0 else 1 / factor[0])
+    return {"mean/EMA": mean * scale, "variance/EMA": variance * scale}
+
+
+def _scale(layer: CaffeLayer, channels: int) -> dict[str, np.ndarray]:
+    values = {"gamma": layer.blobs[0].reshape(-1)}
+    if len(layer.blobs) > 1:
+        values["beta"] = layer.blobs[1].reshape(-1)
+    return values
+
+
+_READERS: dict[str, Callable[[CaffeLayer, int], dict[str, np.ndarray]]] = {
+    "BatchNorm": _batch_norm,
+    "Convolution": _convolution,
+    "Deconvolution": _convolution,
+    "InnerProduct": _inner_product,
+    "PReLU": lambda layer, _: {"alpha": layer.blobs[0].reshape(-1)},
+    "Scale": _scale,
+}
