@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
 from pathlib import Path
 
@@ -21,20 +23,28 @@ hypothesis.settings.register_profile("towerpack", deadline=None, database=None)
 hypothesis.settings.load_profile("towerpack")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of the rooms that import TensorFlow."""
-    for item in items:
-        for top in (ROOT / "tests", ROOT / "src" / "towerpack"):
-            if item.path.is_relative_to(top) and item.path.relative_to(top).parts[0] not in TF_FREE:
-                item.add_marker("tf")
-    if any(item.get_closest_marker("tf") for item in items):
+def pytest_collect_file(file_path: Path) -> None:
+    """Before the first module that uses TensorFlow is imported: devices can be made only then."""
+    if file_path.suffix == ".py" and _uses_tensorflow(file_path):
         _make_logical_devices()
 
 
-def _make_logical_devices() -> None:
-    """Two CPU devices stand in for GPUs; only possible before TensorFlow is used."""
-    from towerpack._tensorflow import tf
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of the rooms that import TensorFlow."""
+    for item in items:
+        if _uses_tensorflow(item.path):
+            item.add_marker("tf")
 
+
+def _uses_tensorflow(path: Path) -> bool:
+    tops = [top for top in (ROOT / "tests", ROOT / "src" / "towerpack") if path.is_relative_to(top)]
+    return any(path.relative_to(top).parts[0] not in TF_FREE for top in tops)
+
+
+@functools.cache
+def _make_logical_devices() -> None:
+    """Two CPU devices stand in for GPUs."""
+    tf = importlib.import_module("towerpack._tensorflow").tf
     (cpu,) = tf.config.list_physical_devices("CPU")
     parts = [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
     tf.config.set_logical_device_configuration(cpu, parts)
