@@ -118,7 +118,10 @@ def _advice(times: EpochTimes) -> str:
 
 def _about_callbacks(times: EpochTimes) -> str:
     if not times.by_callback:
-        return "callbacks are the limit; let the costly ones run less often (PeriodicTrigger)"
+        share = times.share(times.callbacks)
+        return (
+            f"{share:.0%} goes to callbacks; let the costly ones run less often (PeriodicTrigger)"
+        )
     name = max(times.by_callback, key=lambda key: times.by_callback[key])
     share = times.share(times.by_callback[name])
     return f"{name} takes {share:.0%}; let it run less often (PeriodicTrigger)"
