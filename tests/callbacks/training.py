@@ -129,7 +129,7 @@ def run(
             model.input_signature,
             QueueInput(flow or tiny_flow()),
             model.build_graph,
-            model.get_optimizer,
+            model.optimizer,
         )
         trainer.setup_callbacks([*callbacks, result.keeper], [result.monitor])
         trainer.initialize()

@@ -16,7 +16,8 @@ class PeriodicTrigger(ProxyCallback):
 
     Its other events are untouched. An interval is `every_k_steps` (where the global step is a
     multiple of k), `every_k_epochs`, or `every('500 steps' | '2 epochs' | '10 min')`, also as its
-    text; several may be given. `before_train=True` triggers once before training too.
+    text; several may be given. `before_train=True` triggers once before training too. A step that
+    is the last of its epoch triggers with the end of the epoch.
 
     Only the steps at which it triggers run by themselves; the others may be fused. An interval of
     time is looked at between two calls of the step function and fuses freely.
@@ -36,6 +37,7 @@ class PeriodicTrigger(ProxyCallback):
         super().__init__(triggerable)
         self._interval = interval_of(every_k_steps, every_k_epochs, every)
         self._at_start = before_train
+        self._due_at_end = False
         if not self._interval.parts and not before_train:
             raise ValueError(
                 "expected every_k_steps, every_k_epochs, every or before_train=True, received none"
@@ -44,6 +46,7 @@ class PeriodicTrigger(ProxyCallback):
     def _before_train(self) -> None:
         super()._before_train()
         self._interval.start(self.trainer)
+        self._due_at_end = False
         if self._at_start:
             self.cb.trigger()
 
@@ -67,11 +70,18 @@ class PeriodicTrigger(ProxyCallback):
 
     def _trigger_step(self) -> None:
         super()._trigger_step()
-        if self._interval.due_step(self.trainer):
+        if not self._interval.due_step(self.trainer):
+            return
+        if self.local_step == self.trainer.steps_per_epoch - 1:
+            # Not before the others have seen the end of the epoch: what is saved now would be
+            # resumed behind it.
+            self._due_at_end = True
+        else:
             self.cb.trigger()
 
     def _trigger_epoch(self) -> None:
-        if self._interval.is_epoch(self.epoch_num):
+        due, self._due_at_end = self._due_at_end, False
+        if due or self._interval.is_epoch(self.epoch_num):
             self.cb.trigger()
 
 
