@@ -33,7 +33,7 @@ def graph_def() -> bytes:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("run")
+    directory = tmp_path_factory.mktemp("runs") / "run"
     monitors = Monitors([TFEventWriter()])
     monitors.open(RunInfo(directory))
     monitors.put_hyperparameters({"rate": 0.1, "optimizer": "adam", "deep": True, "sizes": [1, 2]})
@@ -115,10 +115,14 @@ def write(directory, steps, **info):
     monitors.close()
 
 
-def test_a_resumed_run_has_every_step_once(tmp_path):
-    write(tmp_path, range(1, 41))
+def write_resumed(directory):
+    write(directory, range(1, 41))
     # "rare" does not come again after the restart: only the purge can remove its later steps.
-    write(tmp_path, range(16, 20), starting_epoch=2, starting_step=15, resumed=True)
+    write(directory, range(16, 20), starting_epoch=2, starting_step=15, resumed=True)
+
+
+def test_a_resumed_run_has_every_step_once(tmp_path):
+    write_resumed(tmp_path)
     events = loaded(tmp_path)
     assert [e.step for e in events.Scalars("cost")] == list(range(1, 20))
     assert [e.step for e in events.Scalars("rare")] == [10]
@@ -171,7 +175,8 @@ def test_reading_ends_at_a_record_that_is_cut_or_damaged(tmp_path):
 
 @pytest.fixture(scope="module")
 def address(run):
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(run), "--port", "0"]
+    write_resumed(run.parent / "resumed")
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(run.parent), "--port", "0"]
     environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     server = subprocess.Popen(
         [*command, "--host", "127.0.0.1"], stderr=subprocess.PIPE, text=True, env=environment
@@ -205,16 +210,22 @@ def fetched(address, path):
 @pytest.mark.slow
 def test_the_real_tensorboard_serves_scalars_and_images(address):
     tags = json.loads(fetched(address, "scalars/tags"))
-    assert list(tags["."]) == ["cost"]
-    scalars = json.loads(fetched(address, "scalars/scalars?tag=cost&run=."))
+    assert list(tags["run"]) == ["cost"]
+    scalars = json.loads(fetched(address, "scalars/scalars?tag=cost&run=run"))
     assert [(step, value) for _, step, value in scalars] == [
         (0, 1.0),
         (1, 0.5),
         (2, pytest.approx(1 / 3)),
     ]
-    (image,) = json.loads(fetched(address, "images/images?tag=digits&run=.&sample=0"))
+    (image,) = json.loads(fetched(address, "images/images?tag=digits&run=run&sample=0"))
     picture = fetched(address, f"images/individualImage?{image['query']}")
     assert picture.startswith(b"\x89PNG")
-    texts = json.loads(fetched(address, "text/text?tag=note&run=."))
+    texts = json.loads(fetched(address, "text/text?tag=note&run=run"))
     assert "<em>text</em>" in texts[0]["text"]
-    assert b"input" in fetched(address, "graphs/graph?run=.&conceptual=false")
+    assert b"input" in fetched(address, "graphs/graph?run=run&conceptual=false")
+
+
+@pytest.mark.slow
+def test_the_real_tensorboard_shows_every_step_of_a_resumed_run_once(address):
+    scalars = json.loads(fetched(address, "scalars/scalars?tag=cost&run=resumed"))
+    assert [step for _, step, _ in scalars] == list(range(1, 20))
