@@ -3,7 +3,7 @@ import pytest
 
 from towerpack._tensorflow import tf
 from towerpack.dataflow import DataFromList
-from towerpack.input_source import FeedInput, QueueInput, StagingInput
+from towerpack.input_source import FeedInput, QueueInput, StagingInput, flow_input
 
 NUMBERS = [tf.TensorSpec([], tf.int32, "n")]
 
@@ -14,7 +14,8 @@ def numbers():
 
 @pytest.mark.parametrize("nr_stage", [1, 2])
 def test_towers_on_two_devices_get_the_batches_in_order(nr_stage):
-    source = StagingInput(QueueInput(numbers()), nr_stage)
+    queue = QueueInput(numbers())
+    source = StagingInput(queue, nr_stage)
     source.setup(NUMBERS)
     tf.function(source.get_input_tensors, autograph=False).get_concrete_function()  # never run
 
@@ -41,7 +42,7 @@ def test_towers_on_two_devices_get_the_batches_in_order(nr_stage):
         taken += 2 * steps
         state = source.state(taken)
         assert state["batch"] + state["skip"] == taken
-        assert source.staged == 2 * nr_stage
+        assert queue.held == 2 * nr_stage
     assert received == list(range(taken))
     source.close()
 
@@ -85,3 +86,19 @@ def test_what_cannot_be_staged():
         StagingInput(numbers())
     with pytest.raises(ValueError, match="nr_stage"):
         StagingInput(QueueInput(numbers()), nr_stage=0)
+
+
+def test_P3_positions_are_kept_for_what_is_staged_and_not_taken(monkeypatch):
+    monkeypatch.setattr(flow_input, "MARK_SECONDS", 0)
+    queue = QueueInput(numbers(), queue_size=2)
+    source = StagingInput(queue, nr_stage=3)
+    source.setup(NUMBERS)
+    read = tf.function(source.get_input_tensors, autograph=False).get_concrete_function()
+    source.start()
+    for taken in range(20):
+        source.wait(1, taken)
+        queue.wait(2, taken + queue.held)  # the thread has gone on, and dropped old marks
+        state = source.state(taken)
+        assert (state["batch"], state["skip"]) == (taken, 0)
+        read()
+    source.close()

@@ -42,20 +42,21 @@ class StagingInput(ProxyInput):
             raise ValueError(f"expected a positive nr_stage, received {nr_stage}")
         self.nr_stage, self.device = nr_stage, device
         self._areas: dict[str, dict[str, Any]] = {}
-        self._empty: list[str] = []
+        self._missing: list[str] = []  # a device for each batch that is still to be staged first
         self._latest: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def setup(self, signature: Sequence[Any]) -> None:
         super().setup(signature)
         self._clear()
         self._areas.clear()
-        self._empty = []
+        self._missing = []
 
     def get_input_tensors(self) -> list[Any]:
         device = self.device or _device_of_scope()
         area = self._area(device)
         if tf.executing_eagerly():
-            self._stage_first()
+            while self._missing:
+                self._stage_first()
             return self._take_and_stage(device, area)[0]
         graph = v1.get_default_graph()
         # Reads of one graph one after another: in the order of the towers, and each with the batch
@@ -89,36 +90,37 @@ class StagingInput(ProxyInput):
                 "dtypes": [spec.dtype for spec in self.signature],
                 "shared_name": f"towerpack_staging_{next(_numbers)}",
             }
-            self._empty.append(device)
+            if self._staged == 0:
+                # Round by round over the devices: the order in which the towers will take them.
+                self._missing = list(self._areas) * self.nr_stage
+            else:
+                self._missing += [device] * self.nr_stage
         return self._areas[device]
 
     @property
-    def staged(self) -> int:
+    def _staged(self) -> int:
         """How many batches have left the input and wait on the devices."""
-        return self.nr_stage * (len(self._areas) - len(self._empty))
+        return self.input.held
 
     def wait(self, limit: int, taken: int, timeout: float | None = None) -> int:
-        if self._empty:
-            missing = self.nr_stage * len(self._empty)
-            if self.input.wait(missing, taken + self.staged, timeout) < missing:
+        while self._missing:  # one by one: the queue may have room for fewer
+            if not self.input.wait(1, taken + self._staged, timeout):
                 return 0
             self._stage_first()
-        return self.input.wait(limit, taken + self.staged, timeout)
+        return self.input.wait(limit, taken + self._staged, timeout)
 
     def uniform(self, limit: int, taken: int) -> int:
         """The staged batches come first, and are as far as known like those behind them."""
         self.wait(limit, taken)
-        return min(limit, self.input.uniform(limit + self.staged, taken))
+        return min(limit, self.input.uniform(limit + self._staged, taken))
 
     def _stage_first(self) -> None:
-        """Round by round over the devices: the order in which the towers will take them."""
-        for _ in range(self.nr_stage):
-            for device in self._empty:
-                following = self.input.get_input_tensors()
-                with tf.device(device):
-                    tf.raw_ops.Stage(values=following, **_names(self._areas[device]))
-        self._empty = []
-        self.input.held = self.staged
+        """Stages one of the batches that must be there before a step can take the first."""
+        following = self.input.get_input_tensors()
+        device = self._missing.pop(0)
+        with tf.device(device):
+            tf.raw_ops.Stage(values=following, **_names(self._areas[device]))
+        self.input.held += 1
 
     def reset_state(self) -> None:
         self._clear()
@@ -132,7 +134,7 @@ class StagingInput(ProxyInput):
         for device, area in self._areas.items():
             with tf.device(device):
                 tf.raw_ops.StageClear(**area)
-        self._empty = list(self._areas)
+        self._missing = list(self._areas) * self.nr_stage
         self.input.held = 0
 
 
