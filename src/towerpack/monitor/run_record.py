@@ -178,7 +178,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     # A default repr says little but an address, which differs from run to run.
-    return type(value).__name__ if type(value).__repr__ is object.__repr__ else str(value)
+    silent = getattr(type(value), "__repr__", None) is object.__repr__
+    return type(value).__name__ if silent else str(value)
 
 
 def _session(run: RunInfo, now: float) -> dict[str, Any]:
