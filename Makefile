@@ -19,7 +19,7 @@ PYTEST := -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-quick test-tf-free test-tf soak bench-data bench-augment bench-train bench-checkpoint lint format clean
+.PHONY: help demo test test-deploy test-quick test-tf-free test-tf soak bench-data bench-augment bench-train bench-checkpoint lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -43,9 +43,12 @@ test-tf-free: .venv-data/.test ## the data half, where TensorFlow is not install
 	TOWERPACK_TF_FREE=1 $(DATA_BIN)/python $(PYTEST) $(TF_FREE_PATHS) \
 		tests/house/test_without_tensorflow.py
 
-test-tf: .venv/.test ## all other tests, the slow ones last
+test-tf: .venv/.test .deploy-node/.installed ## all other tests, the slow ones last
 	$(BIN)/python $(PYTEST) $(TF_FREE_PATHS:%=--ignore=%) -m 'not slow and not soak'
 	$(BIN)/python $(PYTEST) $(TF_FREE_PATHS:%=--ignore=%) -m 'slow and not soak'
+
+test-deploy: .venv/.test .deploy-node/.installed ## exported models in C++, Node.js and LiteRT
+	$(BIN)/python -m pytest tests/deploy
 
 test-quick: .venv/.test ## all tests that take seconds, in one environment
 	$(BIN)/python $(PYTEST) -m 'not slow and not soak'
@@ -66,7 +69,7 @@ bench-augment: .venv-peers/.augment ## image augmentation beside albumentations
 	NO_ALBUMENTATIONS_UPDATE=1 .venv-peers/bin/python benchmarks/augment.py
 
 clean: ## remove the environments, builds and caches
-	rm -rf .venv .venv-data .venv-peers .venv-tensorpack build dist docs/_build
+	rm -rf .deploy-node .venv .venv-data .venv-peers .venv-tensorpack build dist docs/_build
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
@@ -85,6 +88,13 @@ clean: ## remove the environments, builds and caches
 .venv-data/.test: pyproject.toml
 	$(PYTHON) -m venv .venv-data
 	$(DATA_BIN)/python $(PIP) --editable '.[test,$(FORMATS)]'
+	touch $@
+
+# Without Node.js its tests are skipped. The libraries for GPUs are a download apart, not needed.
+.deploy-node/.installed: examples/deploy/node/package.json
+	mkdir -p $(@D) && cp $< $(@D)
+	! command -v npm || \
+		(cd $(@D) && ONNXRUNTIME_NODE_INSTALL=skip npm install --no-audit --no-fund --silent)
 	touch $@
 
 # tensorpack runs up to Python 3.10: where there is one, TENSORPACK_PYTHON says its path.
