@@ -58,18 +58,20 @@ class ScheduledHyperParamSetter(HyperParamSetter):
         return self.global_step if self.step_based else self.epoch_num
 
     def _before_train(self) -> None:
-        value = self.value_at(self._point())
+        # Of epochs the complete ones: a run may go on in the middle of one.
+        point = self.global_step if self.step_based else self.trainer.starting_epoch - 1
+        value = self.value_at(point)
         if value is None or not self.set_at_beginning:
             return
         before = self.get_current_value()
         self.param.set_value(value)
-        if self._point() > 0 and before != self.get_current_value():
+        if point > 0 and before != self.get_current_value():
             logger.warning(
                 "by its schedule %s is %s after %s %d, where this run begins, but was %s; set",
                 self.param,
                 value,
                 "step" if self.step_based else "epoch",
-                self._point(),
+                point,
                 before,
             )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from towerpack._tensorflow import tf
+from towerpack.checkpoint.direct_read import read_directly
 from towerpack.checkpoint.manifest import CorruptCheckpoint, check_files
 from towerpack.checkpoint.object_graph import OBJECT_GRAPH, full_names
 from towerpack.checkpoint.source import Entry
@@ -17,7 +18,7 @@ _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 class CheckpointSource:
-    """The variables of a checkpoint, read by one parallel operation that compares the checksums.
+    """The variables of a checkpoint, read in parallel, and compared with their checksums.
 
     What `tf.train.Checkpoint` or a SavedModel holds is known by the variables' own names. Raises
     CorruptCheckpoint, which names the tensor.
@@ -25,7 +26,7 @@ class CheckpointSource:
 
     def __init__(self, prefix: str | Path):
         self.description = self.prefix = str(prefix)
-        check_files(prefix)
+        self._manifest = check_files(prefix)
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
             shapes = self._reader.get_variable_to_shape_map()
@@ -47,6 +48,12 @@ class CheckpointSource:
         }
 
     def read(self, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+        try:
+            direct = read_directly(self.prefix, self._manifest, names)
+        except CorruptCheckpoint as error:
+            raise CorruptCheckpoint(f"{self.prefix}: {error}") from error
+        yield from direct.items()
+        names = [name for name in names if name not in direct]
         if not names:
             return
         keys = [self._keys[name] for name in names]

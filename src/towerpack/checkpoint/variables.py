@@ -67,7 +67,7 @@ def model_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_NOT_OF_THE_MODEL = ("global_step", "learning_rate", "beta1_power", "beta2_power")
+_NOT_OF_THE_MODEL = ("global_step", "learning_rate", "beta1_power", "beta2_power", "EMA_steps")
 
 
 def dump_model_params(variables: Mapping[str, Any], path: str | Path) -> str:
