@@ -92,14 +92,14 @@ function stagesCard(run, named) {
     const load = stage.parallel ? el("span", { class: "soft nowrap" }, `waits ${formatSeconds(stage.seconds)}`)
       : el("div", { class: "load" }, el("div", { class: "track" }, el("i", { class: stage.load === hottest && share > 0.5 ? "hot" : "", style: `width:${100 * share}%` })), el("b", {}, `${Math.round(100 * share)}%`));
     return [
-      el("span", { style: `padding-left:${18 * stage.depth}px` }, stage.label),
+      el("span", { class: "nowrap", style: `padding-left:${14 * stage.depth}px` }, stage.label),
+      load,
       el("span", { class: "nowrap" }, stage.workers ? `${stage.workers} worker${stage.workers > 1 ? "s" : ""}` : "trainer"),
       stage.datapoints.toLocaleString("en"),
       stage.datapoints && !stage.parallel ? formatNumber((1e6 * stage.seconds) / stage.datapoints) : "",
-      load,
     ];
   });
-  return el("div", { class: "card" }, el("h3", {}, named ? `${run.name}: stages` : "Stages of the data flow"), table(["stage, the last first", "runs in", "#datapoints", "#µs each", "load"], rows));
+  return el("div", { class: "card" }, el("h3", {}, named ? `${run.name}: stages` : "Stages of the data flow"), table(["stage, the last first", "load", "runs in", "#datapoints", "#µs each"], rows));
 }
 
 function checkpointsCard(run, named, now) {
@@ -111,7 +111,7 @@ function checkpointsCard(run, named, now) {
   }));
   const winner = columns.length ? run.checkpoints.find((x) => x.values[columns[0].name] === bests[columns[0].name]) : null;
   const rows = run.checkpoints.map((x) => [
-    el("span", {}, x.name, x.latest ? el("span", { class: "tag" }, "latest") : null,
+    el("span", { class: "nowrap" }, x.name, x.latest ? el("span", { class: "tag" }, "latest") : null,
       x === winner ? el("span", { class: "tag best" }, "best") : null),
     x.step === null ? "–" : x.step.toLocaleString("en"),
     ...columns.map(({ name }) => el(x.values[name] === bests[name] ? "b" : "span", {}, formatNumber(x.values[name]))),
