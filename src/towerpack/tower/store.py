@@ -166,7 +166,7 @@ class VariableStore:
                 f"{near or list(self.variables)[:5]}"
             )
 
-    def adopt(self, name: str, variable: Any) -> None:
+    def adopt(self, name: str, variable: Any, local: bool = False) -> None:
         """Takes in a variable that was made elsewhere; a name that is taken gets a number."""
         if self.has(variable):
             return
@@ -174,6 +174,8 @@ class VariableStore:
         while unique in self.variables:
             unique, number = f"{name}_{number}", number + 1
         self.variables[unique] = variable
+        if local:
+            self._local.add(unique)
 
     def rename(self, variable: Any, name: str) -> None:
         """Gives a variable that the store knows another name, if that is free."""

@@ -16,6 +16,12 @@ from towerpack.train.gan import (
     MultiGPUGANTrainer,
     SeparateGANTrainer,
 )
+from towerpack.train.keras_model import (
+    KerasModel,
+    KerasPhaseCallback,
+    KerasTrainer,
+    setup_keras_trainer,
+)
 from towerpack.train.multi_gpu import (
     SyncMultiGPUTrainer,
     SyncMultiGPUTrainerParameterServer,
@@ -35,6 +41,9 @@ __all__ = [
     "AutoResumeTrainConfig",
     "GANModelDesc",
     "GANTrainer",
+    "KerasModel",
+    "KerasPhaseCallback",
+    "KerasTrainer",
     "MultiGPUGANTrainer",
     "NoOpTrainer",
     "NonFiniteCost",
@@ -50,4 +59,5 @@ __all__ = [
     "Trainer",
     "get_num_gpu",
     "launch_train_with_config",
+    "setup_keras_trainer",
 ]

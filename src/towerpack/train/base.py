@@ -44,6 +44,7 @@ class Trainer:
         self._interrupts = Interrupts()
         self._settling: list[Callable[[], None]] = []
         self._stop: StopTraining | None = None
+        self._own_callbacks: list[Callback] = []
         self._resumed = self._goes_on = False
         self.run_configuration: dict[str, Any] = {}
 
@@ -109,11 +110,16 @@ class Trainer:
         """Adds `update(gradients with variables)` to every step, behind the optimizer."""
         raise NotImplementedError(f"{type(self).__name__} has no step to add to")
 
+    def register_callback(self, callback: Callback) -> None:
+        """Adds a callback that belongs to the trainer, before those that `train` is given."""
+        self._own_callbacks.append(callback)
+
     def setup_callbacks(
         self, callbacks: Sequence[Callback], monitors: Sequence[MonitorBase]
     ) -> None:
         """Sets up the callbacks: they may trace towers and make variables here."""
         self.monitors = Monitors(monitors)
+        callbacks = [*self._own_callbacks, *callbacks]
         self.callbacks = Callbacks([cb for cb in callbacks if self.is_chief or not cb.chief_only])
         self.callbacks.setup_graph(self)
 

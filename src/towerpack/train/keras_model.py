@@ -1,0 +1,283 @@
+"""A Keras model in a tower, with the interface that Keras users know: `compile` and `fit`."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from towerpack._tensorflow import tf
+from towerpack.callbacks import Callback
+from towerpack.dataflow.base import DataFlow
+from towerpack.input_source import InputSource, QueueInput
+from towerpack.tower import VariableStore, get_current_tower_context
+from towerpack.tower.keras_names import fresh_layer_names
+from towerpack.train.built_tower import BuiltTower
+from towerpack.train.keras_callbacks import KerasMetrics, KerasValidation
+from towerpack.train.single_cost import SingleCostTrainer
+
+keras = tf.keras
+
+TOTAL_LOSS, PREDICTION = "total_loss", "prediction"
+"""Names of tensors in the tower; further outputs are `prediction_1` and so on."""
+
+
+class KerasTrainer(SingleCostTrainer):
+    """Trains on one device, also a Keras model that has a `train_step` of its own.
+
+    Such a step takes its gradients and applies them itself; it runs in the traced step like any
+    other, many in one call. `options` are those of `TowerTrainer`.
+    """
+
+    own_step = False
+
+    def build_updates(self, inputs: Sequence[Any] | None) -> tuple[list[BuiltTower], Any]:
+        if not self.own_step:
+            return super().build_updates(inputs)
+        if inputs is None:
+            inputs = self.input_source.get_input_tensors()
+        with self._context(0) as context:
+            handle = self.tower_func(*inputs)
+        tower = BuiltTower(context, handle, inputs, [], [])
+        return [tower], tf.math.is_finite(tf.cast(handle.output, tf.float32))
+
+
+class KerasModel:
+    """Trains a Keras model with towerpack: its trainers, data, callbacks, monitors, checkpoints.
+
+    `get_model` gets a `keras.Input` for each of `input_signature` (or nothing, if it takes nothing)
+    and returns a Keras model, or its outputs; a finished model may be given in its place. The data
+    has the inputs followed by the targets. In the tower the cost is named `total_loss` and the
+    outputs `prediction`, `prediction_1`, ...
+
+    Logged are the means over each epoch, as Keras has them: `total_loss`, the losses of several
+    outputs, the metrics; and those of `validation_data` with `validation_` before their names. Of a
+    `train_step` of the model's own it is what the last step returned.
+
+    `trainer` is any trainer of a single cost; on several devices it is the only thing to change.
+    A model with a `train_step` of its own needs `KerasTrainer`, which is the default.
+
+        model = KerasModel(get_model, [image_spec], [label_spec], flow)
+        model.compile("adam", "sparse_categorical_crossentropy", ["accuracy"])
+        model.fit(validation_data=test_flow, max_epoch=10)
+    """
+
+    def __init__(
+        self,
+        get_model: Any,
+        input_signature: Sequence[Any],
+        target_signature: Sequence[Any],
+        input: InputSource | DataFlow,
+        trainer: SingleCostTrainer | None = None,
+    ) -> None:
+        self.get_model = get_model
+        self.input_signature, self.target_signature = list(input_signature), list(target_signature)
+        self.input = input if isinstance(input, InputSource) else QueueInput(input)
+        self.trainer = KerasTrainer() if trainer is None else trainer
+        if not isinstance(self.trainer, SingleCostTrainer):
+            raise TypeError(f"expected a trainer of a single cost, received {trainer!r}")
+        self._models: dict[VariableStore, Any] = {}
+        self._loss_mean = keras.metrics.Mean(name=TOTAL_LOSS)  # over the epoch
+        self._compiled: dict[str, Any] | None = None
+        self._last_logs: dict[str, Any] = {}
+
+    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, metrics: Any = None) -> None:
+        """Says what to minimize and how; the arguments are those of `keras.Model.compile`.
+
+        `optimizer` may also be one of towerpack or of `tf.compat.v1.train`, or a function that
+        makes one. A model that was compiled by Keras need not be compiled here.
+        """
+        metrics = [metrics] if isinstance(metrics, str) else metrics
+        self._compiled = {"optimizer": optimizer, "loss": loss, "metrics": metrics}
+
+    @property
+    def model(self) -> Any:
+        """The Keras model that is trained, once `fit` has set it up."""
+        return self._models[self.trainer.store]
+
+    def setup(self) -> None:
+        """Sets up the trainer; `fit` does it."""
+        self.trainer.setup_graph(
+            [*self.input_signature, *self.target_signature],
+            self.input,
+            self._tower,
+            self._optimizer,
+        )
+        self.trainer.register_callback(KerasMetrics(self._reset, self._results))
+
+    def fit(self, validation_data: Any = None, **options: Any) -> None:
+        """Trains; `options` are those of `train_with_defaults`, as `max_epoch` and `callbacks`."""
+        with self.trainer:
+            self.setup()
+            callbacks = list(options.pop("callbacks", ()))
+            if validation_data is not None:
+                evaluate = KerasValidation(self.model, validation_data, len(self.input_signature))
+                callbacks.insert(0, evaluate)
+            self.trainer.train_with_defaults(callbacks=callbacks, **options)
+
+    def _tower(self, *tensors: Any) -> Any:
+        context = get_current_tower_context()
+        if context is None:
+            raise RuntimeError("a tower function must be called inside a TowerContext")
+        count = len(self.input_signature)
+        x, y = single(tensors[:count]), single(tensors[count:])
+        model = self._model_of(context.store)
+        if context.is_training and has_own_step(model):
+            return self._own_step(model, context.store, x, y)
+        predictions = model(x, training=context.is_training)
+        for number, prediction in enumerate(tf.nest.flatten(predictions)):
+            tf.identity(prediction, name=f"{PREDICTION}_{number}" if number else PREDICTION)
+        with apart(context.store):
+            loss = model.compute_loss(x, y, predictions, training=context.is_training)
+            # In a replica Keras gives its share of a sum; towers are averaged.
+            loss *= tf.distribute.get_strategy().num_replicas_in_sync
+            if context.is_main_training_tower:
+                batch = tf.shape(tensors[0])[0]
+                self._loss_mean.update_state(loss, sample_weight=batch)
+                model.compute_metrics(x, y, predictions)
+        self._keep_local(context.store, model)
+        return tf.identity(loss, name=TOTAL_LOSS)
+
+    def _own_step(self, model: Any, store: VariableStore, x: Any, y: Any) -> Any:
+        if not model.built:
+            model(x, training=True)  # makes the weights in the store
+        with apart(store):
+            if not model.optimizer.built:
+                with tf.init_scope():
+                    model.optimizer.build(model.trainable_variables)
+            logs = model.train_step((x, y))
+        self._keep_local(store, model)
+        if not isinstance(logs, dict) or not logs:
+            raise TypeError(f"expected train_step to return a dict of numbers, received {logs!r}")
+        for name, value in logs.items():
+            last = store.make(f"logs/{name}", lambda: tf.zeros([]), trainable=False, local=True)
+            last.assign(tf.cast(value, tf.float32))
+            self._last_logs[name] = last
+        return tf.identity(logs.get("loss", next(iter(logs.values()))), name=TOTAL_LOSS)
+
+    def _keep_local(self, store: VariableStore, model: Any) -> None:
+        """Makes the state of the metrics known to the store, as no part of checkpoints."""
+        for variable in [*model.metrics_variables, *self._loss_mean.variables]:
+            store.adopt(f"metrics/{variable.path}", variable.value, local=True)
+
+    def _reset(self) -> None:
+        self.model.reset_metrics()
+        self._loss_mean.reset_state()
+
+    def _results(self) -> dict[str, Any]:
+        """What to log of an epoch at its end."""
+        if self._last_logs:  # means over the epoch, if they are results of Keras metrics
+            return self._last_logs
+        return {**self.model.get_metrics_result(), "loss": self._loss_mean.result()}
+
+    def _optimizer(self) -> Any:
+        """Called once for each set of variables, outside of any trace."""
+        model = self._model_of(VariableStore.current())
+        if has_own_step(model):
+            if not isinstance(self.trainer, KerasTrainer):
+                raise ValueError(
+                    f"{type(model).__name__} has a train_step of its own, which runs with "
+                    f"KerasTrainer, on one device; received {type(self.trainer).__name__}"
+                )
+            self.trainer.own_step = True
+            return model.optimizer
+        if self._compiled is None:
+            return model.optimizer
+        return self._new_optimizer()
+
+    def _new_optimizer(self) -> Any:
+        """The optimizer given; another one like it for each further copy of the model."""
+        given = (self._compiled or {})["optimizer"]
+        if isinstance(given, str):
+            return keras.optimizers.get(given)
+        if isinstance(given, keras.optimizers.Optimizer):
+            first = len(self._models) == 1
+            return given if first else type(given).from_config(given.get_config())
+        makes_one = callable(given) and not hasattr(given, "apply_gradients")
+        return given() if makes_one else given
+
+    def _model_of(self, store: VariableStore) -> Any:
+        """The Keras model whose variables are in this store, made at the first call."""
+        if store not in self._models:
+            with tf.init_scope(), store.scope(), fresh_layer_names():
+                model = self._models[store] = self._build()
+                for variable in model.variables:  # if it was made elsewhere
+                    store.adopt(variable.path, variable.value)
+                with store.aside():
+                    self._compile(model)
+        return self._models[store]
+
+    def _build(self) -> Any:
+        if isinstance(self.get_model, keras.Model):
+            return self.get_model
+        inputs = [
+            keras.Input(batch_shape=spec.shape, dtype=spec.dtype.name, name=spec.name)
+            for spec in self.input_signature
+        ]
+        parameters = inspect.signature(self.get_model).parameters.values()
+        takes_inputs = any(p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in parameters)
+        made = self.get_model(*inputs) if takes_inputs else self.get_model()
+        return made if isinstance(made, keras.Model) else keras.Model(inputs, made)
+
+    def _compile(self, model: Any) -> None:
+        if self._compiled is None:
+            if not model.compiled:
+                raise ValueError("expected a compiled model: call compile(optimizer, loss) first")
+            return
+        own = has_own_step(model)
+        optimizer = self._new_optimizer() if own else None  # else it is the trainer's
+        model.compile(optimizer, self._compiled["loss"], metrics=self._compiled["metrics"])
+
+
+def setup_keras_trainer(
+    trainer: SingleCostTrainer,
+    get_model: Any,
+    input_signature: Sequence[Any],
+    target_signature: Sequence[Any],
+    input: InputSource | DataFlow,
+    optimizer: Any,
+    loss: Any,
+    metrics: Any = None,
+) -> KerasModel:
+    """Sets up `trainer` to train a Keras model; its `train_with_defaults` is left to call."""
+    model = KerasModel(get_model, input_signature, target_signature, input, trainer)
+    model.compile(optimizer, loss, metrics)
+    model.setup()
+    return model
+
+
+class KerasPhaseCallback(Callback):
+    """Does nothing: Keras 3 is told in each call whether it trains. For scripts that name it."""
+
+    def __init__(self, isTrain: bool):
+        self.isTrain = isTrain
+
+
+def single(tensors: Sequence[Any]) -> Any:
+    """The only tensor, or all of them as a list, as Keras wants them."""
+    return tensors[0] if len(tensors) == 1 else list(tensors)
+
+
+def has_own_step(model: Any) -> bool:
+    return type(model).train_step is not keras.Model.train_step
+
+
+@contextlib.contextmanager
+def apart(store: VariableStore) -> Iterator[None]:
+    """While open, variables (of metrics) are made outside of the trace and of the store."""
+
+    def creator(next_creator: Callable[..., Any], **options: Any) -> Any:
+        with tf.init_scope():
+            return next_creator(**options)
+
+    with store.aside(), tf.variable_creator_scope(creator):
+        yield
+
+
+__all__ = [
+    "KerasModel",
+    "KerasPhaseCallback",
+    "KerasTrainer",
+    "setup_keras_trainer",
+]

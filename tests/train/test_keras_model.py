@@ -1,0 +1,230 @@
+"""Keras models trained by towerpack, beside the same trained by Keras."""
+
+import numpy as np
+import pytest
+
+from towerpack._tensorflow import tf
+from towerpack.callbacks import Callback, ModelSaver
+from towerpack.checkpoint import load_checkpoint_vars
+from towerpack.core import logger
+from towerpack.dataflow import BatchData, DataFromArrays
+from towerpack.monitor import MonitorBase
+from towerpack.predict import OfflinePredictor, PredictConfig
+from towerpack.tower import optimizer
+from towerpack.train import (
+    KerasModel,
+    KerasTrainer,
+    SimpleTrainer,
+    SyncMultiGPUTrainer,
+    SyncMultiGPUTrainerReplicated,
+    setup_keras_trainer,
+)
+
+keras = tf.keras
+
+BATCH, SAMPLES = 8, 44  # the last batch is smaller
+INPUTS = [tf.TensorSpec([None, 4], tf.float32, "x")]
+TARGETS = [tf.TensorSpec([None], tf.int32, "label")]
+
+
+def arrays():
+    x = np.random.default_rng(0).normal(size=(SAMPLES, 4)).astype(np.float32)
+    return x, x[:, :3].argmax(axis=1).astype(np.int32)
+
+
+def flow(batch=BATCH):
+    return BatchData(DataFromArrays(*arrays(), shuffle=False), batch, remainder=True)
+
+
+def network(x):
+    """With a regularizer and batch normalization, whose updates must run too."""
+    hidden = keras.layers.Dense(6, "tanh", kernel_regularizer=keras.regularizers.L2(0.01))(x)
+    return keras.layers.Dense(3)(keras.layers.BatchNormalization()(hidden))
+
+
+def in_keras(weights, epochs, network=network, **options):
+    """What Keras makes of the same model: its history and weights."""
+    x = keras.Input([4])
+    model = keras.Model(x, network(x))
+    model.set_weights(weights)
+    model.compile(**options)
+    data = tf.data.Dataset.from_tensor_slices(arrays()).batch(BATCH)
+    history = model.fit(data, epochs=epochs, verbose=0, shuffle=False, validation_data=data).history
+    return history, model.get_weights()
+
+
+def loss():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+class Scalars(MonitorBase):
+    def __init__(self):
+        self.values = {}
+
+    def process_scalar(self, name, value, step, epoch):
+        self.values.setdefault(name, []).append(value)
+
+
+class Start(Callback):
+    """Keeps the weights that training starts from."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def _setup_graph(self):
+        self.weights = self.model.model.get_weights()
+
+
+def test_training_validation_and_logs_equal_those_of_keras():
+    scalars = Scalars()
+    model = KerasModel(network, INPUTS, TARGETS, flow())
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss(), ["accuracy"])
+    start = Start(model)
+    model.fit(validation_data=flow(), max_epoch=3, monitors=[scalars], callbacks=[start])
+    history, weights = in_keras(
+        start.weights,
+        3,
+        optimizer=keras.optimizers.SGD(0.1, momentum=0.9),
+        loss=loss(),
+        metrics=["accuracy"],
+    )
+    for ours, theirs in zip(model.model.get_weights(), weights, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    for ours, theirs in {
+        "total_loss": "loss",
+        "accuracy": "accuracy",
+        "validation_total_loss": "val_loss",
+        "validation_accuracy": "val_accuracy",
+    }.items():
+        np.testing.assert_allclose(scalars.values[ours][-3:], history[theirs], atol=1e-5)
+
+
+def test_metrics_are_no_part_of_a_checkpoint_and_the_model_predicts_from_it():
+    directory = logger.set_logger_dir("run")
+    model = KerasModel(network, INPUTS, TARGETS, flow())
+    model.compile("adam", loss(), "accuracy")
+    model.fit(max_epoch=2, callbacks=[ModelSaver()], monitors=[])
+    logger.close_log_file()
+    saved = load_checkpoint_vars(directory)
+    assert {"dense/kernel", "batch_normalization/moving_mean", "adam/iteration"} <= set(saved)
+    assert not [name for name in saved if "accuracy" in name or "total" in name]
+
+    config = PredictConfig(
+        tower_func=model.trainer.tower_func,
+        input_names=["x"],
+        output_names=["prediction"],
+        session_init=directory,
+    )
+    x, _ = arrays()
+    (prediction,) = OfflinePredictor(config)(x)
+    np.testing.assert_allclose(prediction, model.model.predict(x, verbose=0), atol=1e-5)
+
+
+@pytest.mark.parametrize("trainer", [SyncMultiGPUTrainer, SyncMultiGPUTrainerReplicated])
+def test_two_towers_train_like_one_of_the_double_batch(trainer):
+    def plain(x):
+        return keras.layers.Dense(3)(keras.layers.Dense(6, "tanh")(x))
+
+    weights = []
+    for make, batch in ((SimpleTrainer, 8), (lambda: trainer(2), 4)):
+        keras.utils.set_random_seed(3)
+        model = KerasModel(plain, INPUTS, TARGETS, flow(batch), make())
+        model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss(), ["accuracy"])
+        model.fit(steps_per_epoch=5, max_epoch=1, monitors=[])
+        weights.append(model.model.get_weights())
+    for one, two in zip(*weights, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-5)
+
+
+class Twofold(keras.Model):
+    """A step of its own: the gradient is doubled, and the loss is kept in a metric of its own."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.dense = keras.layers.Dense(3)
+        self.mean = keras.metrics.Mean(name="loss")
+
+    @property
+    def metrics(self):
+        return [self.mean]
+
+    def call(self, x):
+        return self.dense(x)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            value = self.compute_loss(x, y, self(x))
+        gradients = tape.gradient(value, self.trainable_variables)
+        self.optimizer.apply([2 * g for g in gradients], self.trainable_variables)
+        self.mean.update_state(value, sample_weight=tf.shape(x)[0])
+        return {"loss": self.mean.result()}
+
+    def test_step(self, data):
+        x, y = data
+        self.mean.update_state(self.compute_loss(x, y, self(x)), sample_weight=tf.shape(x)[0])
+        return {"loss": self.mean.result()}
+
+
+def test_a_train_step_of_the_models_own_drops_in():
+    scalars = Scalars()
+    ours = KerasModel(Twofold, INPUTS, TARGETS, flow(), KerasTrainer(steps_per_call=4))
+    ours.compile(keras.optimizers.Adam(0.05), loss())
+    start = Start(ours)
+    ours.fit(validation_data=flow(), max_epoch=2, monitors=[scalars], callbacks=[start])
+
+    theirs = Twofold()
+    theirs(np.zeros([1, 4], np.float32))
+    theirs.set_weights(start.weights)
+    theirs.compile(keras.optimizers.Adam(0.05), loss())
+    data = tf.data.Dataset.from_tensor_slices(arrays()).batch(BATCH)
+    history = theirs.fit(data, epochs=2, verbose=0, shuffle=False, validation_data=data).history
+    for one, two in zip(ours.model.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-5)
+    np.testing.assert_allclose(scalars.values["total_loss"], history["loss"], atol=1e-5)
+    np.testing.assert_allclose(scalars.values["validation_total_loss"], history["val_loss"], 1e-5)
+
+
+def test_a_compiled_keras_model_is_taken_as_it_is():
+    model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(3)])
+    model.compile("sgd", loss(), metrics=["accuracy"])
+    before = model.get_weights()[0].copy()
+    ours = KerasModel(model, INPUTS, TARGETS, flow())
+    ours.fit(max_epoch=1, monitors=[])
+    assert ours.model is model
+    assert np.any(model.get_weights()[0] != before)
+    assert float(model.evaluate(*arrays(), verbose=0)[1]) > 0
+
+
+def test_several_inputs_and_outputs_in_the_old_way_of_setting_up():
+    def both(a, b):
+        together = keras.layers.Concatenate()([a, b])
+        return [keras.layers.Dense(1, name="sum")(together), keras.layers.Dense(2, name="two")(a)]
+
+    rng = np.random.default_rng(0)
+    data = [rng.normal(size=(32, n)).astype(np.float32) for n in (2, 3, 1, 2)]
+    specs = [
+        tf.TensorSpec([None, x.shape[1]], tf.float32, name)
+        for x, name in zip(data, "abcd", strict=True)
+    ]
+    trainer, scalars = SimpleTrainer(), Scalars()
+    source = BatchData(DataFromArrays(*data), 8)
+    with trainer:
+        setup_keras_trainer(
+            trainer, both, specs[:2], specs[2:], source, optimizer.SGD(0.1), ["mse", "mae"]
+        )
+        trainer.train_with_defaults(max_epoch=3, monitors=[scalars])
+    assert len(scalars.values["total_loss"]) == 3
+    assert scalars.values["total_loss"][2] < scalars.values["total_loss"][0]
+    assert {"sum_loss", "two_loss"} <= set(scalars.values)
+
+
+def test_what_does_not_fit_is_said():
+    with pytest.raises(ValueError, match="call compile"):
+        KerasModel(network, INPUTS, TARGETS, flow()).fit(max_epoch=1)
+    own = KerasModel(Twofold, INPUTS, TARGETS, flow(), SimpleTrainer())
+    own.compile("sgd", loss())
+    with pytest.raises(ValueError, match="has a train_step of its own, which runs with KerasTr"):
+        own.fit(max_epoch=1)
+    with pytest.raises(TypeError, match="trainer of a single cost"):
+        KerasModel(network, INPUTS, TARGETS, flow(), object())
