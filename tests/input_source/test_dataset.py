@@ -20,6 +20,7 @@ def test_a_dataset_of_unknown_size_ends():
     source = TFDatasetInput(tf.data.Dataset.range(9).filter(lambda n: n % 3 == 0))
     read = start(source)
     assert source.size() is None
+    assert source.wait(5, 0) == 1, "where the end may be near, step by step"
     assert [int(read()[0]) for _ in range(3)] == [0, 3, 6]
     with pytest.raises(tf.errors.OutOfRangeError):
         read()

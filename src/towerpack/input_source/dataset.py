@@ -53,6 +53,9 @@ class _DatasetReader(FeedfreeInput):
         if self._size == 0:
             raise ValueError("expected a dataset with elements, received an empty one")
         self._dataset = dataset.repeat() if self._size is not None else dataset
+        # One that may end is read step by step: of a call that the end cuts short, nobody would
+        # know how many steps it has run.
+        self._endless = cardinality != tf.data.UNKNOWN_CARDINALITY
         self._skip = 0
         self._started = False
         self._iterator: Any = None
@@ -103,7 +106,11 @@ class _DatasetReader(FeedfreeInput):
     def size(self) -> int | None:
         return self._size
 
+    def wait(self, limit: int, taken: int, timeout: float | None = None) -> int:
+        return limit if self._endless else min(limit, 1)
+
     def uniform(self, limit: int, taken: int) -> int:
+        limit = self.wait(limit, taken)
         return limit if self.usual_shapes() is not None else 0
 
     def usual_shapes(self) -> list[tuple[int, ...]] | None:
