@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -72,8 +73,11 @@ def _measure(report: ExportReport, exporter: ModelExporter) -> None:
 
 
 def print_table(reports: Sequence[ExportReport]) -> None:
-    table = Table("format", "file")
-    for heading in ("size", "largest difference", *(f"ms at batch {size}" for size in BATCHES)):
+    table = Table(box=box.SIMPLE)
+    for heading in ("format", "file"):
+        table.add_column(heading, no_wrap=True)
+    # In two lines, so that the table fits into 80 columns.
+    for heading in ("size", "largest\ndifference", *(f"ms at\nbatch {n}" for n in BATCHES)):
         table.add_column(heading, justify="right")
     for report in reports:
         difference = report.largest_difference
