@@ -28,9 +28,9 @@ class Trainer:
 
     is_chief = True
     tower_func: TowerFunc
-    input_source: InputSource
 
     def __init__(self) -> None:
+        self.input_source = InputSource()  # empty, until a trainer that reads from one has its own
         self.moving_averages: dict[str, MovingAverage] = {}
         self.has_summaries = False
         self.store = VariableStore()
@@ -56,6 +56,9 @@ class Trainer:
         """Some of the next `count` steps, which no callback watches; how many were run."""
         self.run_step()
         return 1
+
+    def wait_for_step(self) -> None:
+        """Returns when the next step can run; may call `leave_if_interrupted` while it waits."""
 
     def train(
         self,
@@ -244,7 +247,8 @@ class Trainer:
                 self.callbacks.trigger_epoch()
         self.monitors.put_times(self.clock.lap(self.waiting_seconds))
         self.monitors.flush()
-        self._settle()
+        with self.clock.in_callbacks():  # saving: of the next epoch's time
+            self._settle()
 
     def _advance(self) -> None:
         """Runs the next step by itself if a callback watches it, else as many as are free."""
@@ -254,6 +258,7 @@ class Trainer:
             free = min(free, due - self.global_step - 1)
         before, done = self.global_step, 1
         with self.clock.in_step():
+            self.wait_for_step()
             if free > 0:
                 done = self.run_steps(free)
                 self.local_step += done
@@ -288,6 +293,10 @@ class Trainer:
             action()
         if self._stop is not None:
             raise self._stop
+        self.leave_if_interrupted()
+
+    def leave_if_interrupted(self) -> None:
+        """Ends the run after Ctrl-C or SIGTERM, between two steps: callbacks may save."""
         if self._interrupts.received is not None:
             self.callbacks.interrupted()
             raise StopTraining(f"{self._interrupts.received.name} after step {self.global_step}")

@@ -31,7 +31,7 @@ from towerpack.train.copies import Copies
 from towerpack.train.loss_scale import LossScale
 from towerpack.train.non_finite import BatchKeeper
 from towerpack.train.objective import Objective, checked_gradients
-from towerpack.train.pace import COMPILED, LOOP, STEP, Pace
+from towerpack.train.pace import CHUNK, COMPILED, LOOP, STEP, Pace
 from towerpack.train.replication import OneTower
 from towerpack.train.resume import say_towers
 from towerpack.train.step_graph import (
@@ -44,6 +44,8 @@ from towerpack.train.step_graph import (
 
 # XLA's convolutions on a CPU are half as fast as oneDNN's: not worth the time to compile and try.
 SLOW_WHEN_COMPILED = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2dNative", "FusedBatchNormV3"})
+
+LOOK_SECONDS = 0.2  # between two looks, while waiting for data, whether Ctrl-C was pressed
 
 
 class TowerTrainer(Trainer):
@@ -118,6 +120,7 @@ class TowerTrainer(Trainer):
         """Makes the variables and traces the step."""
         self.tower_func = TowerFunc(func, input_signature)
         self.input_source = input
+        input.reserve(CHUNK * self.replication.count)
         input.setup(self.tower_func.signature)
         # Drawn first, so that equal global seeds give equal weights, whatever the tower uses.
         logger.debug("the seed of the towers is %d", self.store.seed)
@@ -198,7 +201,7 @@ class TowerTrainer(Trainer):
 
     def step(self, fetches: tuple[str, ...] = ()) -> dict[str, Any]:
         """Runs one step; the values of the named tensors of the first tower."""
-        self._wait_for_data()
+        self._wait(None)  # for a run_step of the user's own, which may take several
         finite, fetched = self._call(self._step_for(fetches))
         self._done(1, finite)
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), fetched)
@@ -227,7 +230,6 @@ class TowerTrainer(Trainer):
         0 for compiled steps when the next batch is of another size than the first.
         """
         source, towers = self.input_source, self.replication.count
-        self._wait_for_data()
         if way == STEP:
             return 1
         if way == COMPILED:
@@ -241,9 +243,15 @@ class TowerTrainer(Trainer):
         ready = source.wait(planned * towers, self.batches_taken, timeout=patience)
         return max(1, ready // towers)
 
-    def _wait_for_data(self) -> None:
+    def wait_for_step(self) -> None:
+        while not self._wait(LOOK_SECONDS):
+            self.leave_if_interrupted()
+
+    def _wait(self, timeout: float | None) -> bool:
+        """Waits, in Python, until every tower has a batch; False if time was up before."""
+        towers = self.replication.count
         try:
-            self.input_source.wait(self.replication.count, self.batches_taken)
+            return self.input_source.wait(towers, self.batches_taken, timeout) >= towers
         except EndOfData:
             raise StopTraining("the end of the data") from None
 
@@ -385,13 +393,12 @@ class TowerTrainer(Trainer):
         """
         probe = Probe()
 
-        def build() -> None:
-            inputs = self.input_source.get_input_tensors()
+        def build(*inputs: Any) -> None:
             with probe.recording(self._step_counter), self._context(index, probing=True):
                 self._call_tower(inputs)
 
         with self._device(index):
-            v1.wrap_function(build, [])
+            v1.wrap_function(build, list(self.tower_func.signature))
         if index == 0:
             self._writes_summaries = probe.found
 
