@@ -46,6 +46,9 @@ class TrainerView(Protocol):
     def state(self) -> dict[str, Any]:
         """Where the run stands, apart from its variables: JSON, as a checkpoint keeps it."""
 
+    def configuration(self) -> dict[str, Any]:
+        """What people want to know of this trainer when they look at the run later."""
+
 
 class StopTraining(Exception):
     """Raised by a callback to end the training loop cleanly, after the current event."""

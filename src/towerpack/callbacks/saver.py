@@ -197,7 +197,7 @@ def run_of(trainer: TrainerView) -> dict[str, Any]:
         "format": 1,
         "state": trainer.state(),
         "config": {
-            "trainer": type(trainer).__name__,
+            **trainer.configuration(),
             "steps_per_epoch": trainer.steps_per_epoch,
             "max_epoch": trainer.max_epoch,
         },

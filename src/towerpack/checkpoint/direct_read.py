@@ -72,7 +72,7 @@ def _read(descriptor: int, name: str, tensor: TensorSum, offset: int) -> np.ndar
     crc = 0
     for start in range(0, flat.size, CHUNK):
         piece = flat[start : start + CHUNK]
-        if os.preadv(descriptor, [piece], offset + start) != piece.size:
+        if os.preadv(descriptor, [piece.data], offset + start) != piece.size:
             raise CorruptCheckpoint(f"the tensor {name!r} is damaged: the file ends before it")
         crc = google_crc32c.extend(crc, piece)
     if f"{crc:08x}" != tensor.crc32c:

@@ -31,7 +31,7 @@ from towerpack.checkpoint.manifest import (
     describe_files,
     describe_tensors,
 )
-from towerpack.checkpoint.snapshot import Snapshot
+from towerpack.checkpoint.snapshot import view_of
 from towerpack.core import logger
 from towerpack.core.files import TEMPORARY_MARK, fsync_path, remove_litter
 
@@ -50,7 +50,8 @@ def save_checkpoint(
 ) -> str:
     """Writes variables or arrays as the checkpoint `prefix`, whole or not at all; gives the prefix.
 
-    Returns when everything is on the disk. `run` is JSON that is kept with it.
+    Returns when everything is on the disk; nobody may change the variables until then. `run` is
+    JSON that is kept with it.
 
     >>> import tempfile, numpy as np
     >>> prefix = save_checkpoint({"fc/W": np.ones([2, 3])}, tempfile.mkdtemp() + "/model-1")
@@ -58,7 +59,7 @@ def save_checkpoint(
     True
     """
     prefix = Path(prefix)
-    arrays = Snapshot().take(variables)
+    arrays = {name: view_of(variable) for name, variable in variables.items()}
     write_checkpoint(prefix, arrays, run=run, step=step, monitored=monitored)
     return str(prefix)
 

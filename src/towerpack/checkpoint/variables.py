@@ -12,7 +12,7 @@ from towerpack.checkpoint.fit import slots_of
 from towerpack.checkpoint.manifest import CorruptCheckpoint
 from towerpack.checkpoint.open_source import open_in_turn
 from towerpack.checkpoint.safetensors_file import write_safetensors
-from towerpack.checkpoint.snapshot import Snapshot
+from towerpack.checkpoint.snapshot import view_of
 from towerpack.checkpoint.store import save_checkpoint
 from towerpack.core import logger
 from towerpack.core.files import atomic_file
@@ -46,7 +46,7 @@ def save_checkpoint_vars(dic: Mapping[str, Any], path: str | Path) -> str:
     >>> list(load_checkpoint_vars(path))
     ['fc/W']
     """
-    values = Snapshot().take({name.removesuffix(":0"): value for name, value in dic.items()})
+    values = {name.removesuffix(":0"): view_of(value) for name, value in dic.items()}
     if str(path).endswith(".npz"):
         with atomic_file(path) as file:
             np.savez_compressed(file, allow_pickle=False, **values)
