@@ -214,7 +214,8 @@ def report(results: Results, settings: dict[str, dict[str, str]]) -> None:
         ("seconds", "seconds", ["start"]),
         ("memory", "MB", ["start"]),
     ):
-        table(words, [m for m in models if any(m == model for model, _ in results)], key, median)
+        measured = [m for m in models if any(m == model for model, _ in results)]
+        table(words, measured, key, results, median)
     print("\n| contender | with |\n|---|---|")
     for module, by_model in settings.items():
         for text in dict.fromkeys(by_model.values()):
@@ -223,13 +224,15 @@ def report(results: Results, settings: dict[str, dict[str, str]]) -> None:
     print("\n| bar | reached | wanted | |\n|---|---|---|---|")
     for bar in BARS:
         value = bar.value(median)
-        if value is not None:
+        if value is None:
+            print(f"| {bar.words} | | {bar.wanted()} | not measured |")
+        else:
             met = "yes" if bar.met(value) else "NO"
             print(f"| {bar.words} | {value:.3f} | {bar.wanted()} | {met} |")
 
 
-def table(words: str, models: list[str], key: str, median) -> None:
-    names = [name for name in CONTENDERS if any(median(model, name, key) for model in models)]
+def table(words: str, models: list[str], key: str, results: Results, median) -> None:
+    names = [n for n in CONTENDERS if any((model, n) in results for model in models)]
     if not names:
         return
     print(f"\n{words}, median\n")

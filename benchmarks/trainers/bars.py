@@ -82,8 +82,5 @@ BARS = [
         key="memory",
     ),
     Share("E1: waiting, where the flow is faster", "E1", "jpeg_trainer", 0.03, "waiting"),
-    Ratio(
-        "E1: times the flow alone (for information)", "E1", "jpeg_trainer", "jpeg_flow", least=0.0
-    ),
     Ratio("E2: times the flow alone, where it is slower", "E2", "jpeg_trainer", "jpeg_flow", 0.95),
 ]
