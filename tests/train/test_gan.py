@@ -327,14 +327,18 @@ def test_what_is_missing_or_doubled_is_said():
 
 
 def test_a_run_step_of_the_users_own_runs_every_step():
+    seen = []
+
     class Twice(GANTrainer):
         """Trains each step on two batches."""
 
         def run_step(self):
+            seen.append(self.local_step)
             self.step()
             super().run_step()
 
     trainer = Twice(QueueInput(data()), Game())
     run(trainer, steps=3)
     assert int(trainer.store["global_step"]) == 6
+    assert seen == [0, 1, 2]
     assert issubclass(Twice, TowerTrainer)

@@ -52,10 +52,14 @@ class Trainer:
         """One iteration. `global_step` grows by one afterwards, unless it has grown already."""
         raise NotImplementedError(f"{type(self).__name__} must define run_step()")
 
+    @property
+    def runs_many(self) -> bool:
+        """Whether `run_steps` is there; a `run_step` of the user's own runs one step at a time."""
+        return False
+
     def run_steps(self, count: int) -> int:
         """Some of the next `count` steps, which no callback watches; how many were run."""
-        self.run_step()
-        return 1
+        raise NotImplementedError(f"{type(self).__name__} must define run_steps()")
 
     def wait_for_step(self) -> None:
         """Returns when the next step can run; may call `leave_if_interrupted` while it waits."""
@@ -259,7 +263,7 @@ class Trainer:
         before, done = self.global_step, 1
         with self.clock.in_step():
             self.wait_for_step()
-            if free > 0:
+            if free > 0 and self.runs_many:
                 done = self.run_steps(free)
                 self.local_step += done
             else:

@@ -14,5 +14,9 @@ class NoOpTrainer(Trainer):
     def run_step(self) -> None:
         """Nothing."""
 
+    @property
+    def runs_many(self) -> bool:
+        return True
+
     def run_steps(self, count: int) -> int:
         return count

@@ -206,9 +206,11 @@ class TowerTrainer(Trainer):
         self._done(1, finite)
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), fetched)
 
+    @property
+    def runs_many(self) -> bool:
+        return type(self).run_step is TowerTrainer.run_step
+
     def run_steps(self, count: int) -> int:
-        if type(self).run_step is not TowerTrainer.run_step:
-            return super().run_steps(count)  # a step of the user's own, one at a time
         way, planned = self._pace.plan(count)
         steps = self._ready(way, planned)
         if way != STEP and steps > 0 and (loop := self._loop_for(way)) is not None:
