@@ -67,7 +67,7 @@ def test_failure_run_and_resume(example):
     """Survives a failure; then runs as if new; watches the steps it says; resumes exactly."""
     callback = example.make()
     threads = threading.active_count()
-    failed = Keeper()
+    failed = Keeper(STEPS + 1)
     with pytest.raises(ZeroDivisionError):
         run(with_others(callback, Failing(STEPS + 2)), EPOCHS, keeper=failed)
     assert threading.active_count() <= threads
@@ -79,13 +79,16 @@ def test_failure_run_and_resume(example):
     assert whole.alone == expected_alone(example.watches)
     assert whole.trainer.global_step == EPOCHS * STEPS
 
-    resumed = run(with_others(example.make()), EPOCHS, resume=whole.saved[0])
-    assert resumed.trainer.global_step == EPOCHS * STEPS
-    assert callbacks_of(resumed.saved[-1]) == callbacks_of(whole.saved[-1])
-    assert [saved.step for saved in resumed.saved] == [saved.step for saved in whole.saved[1:]]
-    if example.repeatable:
-        behind = [scalar for scalar in whole.monitor.scalars if scalar[0] > STEPS]
-        assert stable(resumed.monitor.scalars) == approximately(stable(behind))
+    at_an_end, in_the_middle = whole.saved[0], failed.saved[-1]
+    assert (at_an_end.step, in_the_middle.step) == (STEPS, STEPS + 1)
+    for saved in (at_an_end, in_the_middle):
+        resumed = run(with_others(example.make()), EPOCHS, resume=saved)
+        assert resumed.trainer.global_step == EPOCHS * STEPS
+        assert callbacks_of(resumed.saved[-1]) == callbacks_of(whole.saved[-1])
+        assert [saved.step for saved in resumed.saved] == [saved.step for saved in whole.saved[1:]]
+        if example.repeatable:
+            behind = [scalar for scalar in whole.monitor.scalars if scalar[0] > saved.step]
+            assert stable(resumed.monitor.scalars) == approximately(stable(behind))
 
 
 def callbacks_of(saved):

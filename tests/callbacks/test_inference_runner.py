@@ -17,7 +17,8 @@ from towerpack.callbacks import (
     TopK,
 )
 from towerpack.dataflow import BatchData, DataFromArrays, FakeData, MapData
-from towerpack.input_source import QueueInput
+from towerpack.input_source import QueueInput, StagingInput
+from towerpack.input_source.base import EndOfData
 
 ROOT = Path(__file__).parents[2]
 
@@ -97,10 +98,13 @@ def test_a_source_that_ends_early_is_an_error():
                 raise EndOfData
             return super().wait(limit, taken, timeout)
 
-    from towerpack.input_source.base import EndOfData
-
     with pytest.raises(RuntimeError, match="expected 4 batches from Short, .* ended after 3"):
         run([InferenceRunner(Short(uneven()), ScalarStats("cost"))], epochs=1)
+
+
+def test_staging_is_refused():
+    with pytest.raises(ValueError, match="Pass the input inside it"):
+        InferenceRunner(StagingInput(QueueInput(uneven())), ScalarStats("cost"))
 
 
 def test_two_runners_need_no_different_names():
@@ -123,14 +127,6 @@ def test_data_that_does_not_fit_is_explained():
         InferenceRunner(flow, ["cost"])
     with pytest.raises(KeyError, match="no tensor named 'cosd'"):
         run([InferenceRunner(tiny_flow(), ScalarStats("cosd"))], epochs=1)
-
-
-class Weights(Inferencer):
-    def _get_fetches(self):
-        return ["prob"]
-
-    def _after_inference(self):
-        return {"weight": float(self.trainer.store["fc/W"].numpy()[0, 0])}
 
 
 def test_averages_are_what_an_inference_runner_with_an_ema_sees():

@@ -12,11 +12,15 @@ import numpy as np
 from tests.tiny_model import BATCH, SAMPLES, TinyModel, tiny_flow
 from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback
+from towerpack.core import logger
 from towerpack.input_source import QueueInput
 from towerpack.monitor import MonitorBase
 from towerpack.tower import add_tensor_summary
 from towerpack.tower.optimizer import SGD
 from towerpack.train import SimpleTrainer
+
+# The logger is prepared at its first use; `caplog` sees it only if that comes before the test.
+logger.set_level("INFO")
 
 STEPS = SAMPLES // BATCH  # of an epoch
 FUSED = 4  # steps in one call, where nobody watches
@@ -67,12 +71,19 @@ class Saved:
 
 
 class Keeper(Callback):
-    """Keeps a checkpoint of every epoch in memory."""
+    """Keeps a checkpoint of every epoch in memory, and of a step within one."""
 
     chief_only = False
 
-    def __init__(self):
-        self.saved: list[Saved] = []
+    def __init__(self, step: int | None = None):
+        self.step, self.saved = step, []
+
+    def _next_due(self):
+        return self.step if self.step and self.global_step < self.step else None
+
+    def _trigger_step(self):
+        if self.global_step == self.step:
+            self.trainer.when_settled(self._save)
 
     def _before_train(self):
         self.at_start = json.loads(json.dumps(self.trainer.callbacks.state()))

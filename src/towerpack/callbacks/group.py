@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from towerpack.callbacks.base import Callback, StopTraining, overrides, watches_steps
 from towerpack.core import logger
+
+SLOW_SECONDS = 2.0  # at the end of an epoch: less is nothing to speak of
+SLOW_SHARE = 0.3  # of that, for a callback to be named
 
 
 class Callbacks(Callback):
@@ -71,7 +75,15 @@ class Callbacks(Callback):
         self._each(callback.after_epoch for callback in self.callbacks)
 
     def _trigger_epoch(self) -> None:
-        self._each(callback.trigger_epoch for callback in self.callbacks)
+        seconds: dict[Callback, float] = {}
+        self._each(_timed(callback, seconds) for callback in self.callbacks)
+        total = sum(seconds.values())
+        slow = [cb for cb in seconds if seconds[cb] > SLOW_SHARE * total]
+        if total > SLOW_SECONDS:
+            named = ", ".join(f"{callback} {seconds[callback]:.3g} s" for callback in slow)
+            logger.info(
+                "callbacks took %.3g s at the end of this epoch; the most: %s", total, named
+            )
 
     def _interrupted(self) -> None:
         for callback in self.callbacks:
@@ -114,3 +126,16 @@ class Callbacks(Callback):
                 name = f"{base} {number}"
             named[name] = callback
         return named
+
+
+def _timed(callback: Callback, seconds: dict[Callback, float]) -> Callable[[], None]:
+    """The callback's `trigger_epoch`, which notes how long it took."""
+
+    def call() -> None:
+        begun = time.perf_counter()
+        try:
+            callback.trigger_epoch()
+        finally:
+            seconds[callback] = time.perf_counter() - begun
+
+    return call

@@ -131,13 +131,11 @@ class HyperParamSetterWithFunc(HyperParamSetter):
         self._restored_at = None
 
     def _before_train(self) -> None:
+        # Of epochs the complete ones: a run may go on in the middle of one.
+        self._epochs: float = self.trainer.starting_epoch - 1
         if self._restored_at != self.global_step:
-            self._set(self.epoch_num)
+            self._set_param()
         self._restored_at = None
-
-    def _set(self, epochs: float) -> None:
-        self._epochs = epochs
-        self._set_param()
 
     def _trigger(self) -> None:
         done = (self.local_step + 1) / self.trainer.steps_per_epoch
