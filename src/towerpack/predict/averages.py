@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from towerpack.callbacks.ema import SUFFIX
 from towerpack.checkpoint import load_checkpoint_vars
 
-EMA_SUFFIX = "/ExponentialMovingAverage"
+EMA_SUFFIX = f"/{SUFFIX}"
 
 
 def with_averages(session_init: Any) -> dict[str, np.ndarray]:
@@ -39,12 +40,9 @@ def with_averages(session_init: Any) -> dict[str, np.ndarray]:
 def _values(session_init: Any) -> dict[str, Any]:
     if isinstance(session_init, str | Path):
         return load_checkpoint_vars(session_init)
-    values = session_init if isinstance(session_init, Mapping) else None
-    if values is None:
-        values = getattr(session_init, "values", None)  # of a loader
-    if not isinstance(values, Mapping):
+    if not isinstance(session_init, Mapping):
         raise TypeError(
             f"expected a checkpoint's path or a dict of arrays for ema=True, received "
             f"{session_init!r}"
         )
-    return dict(values)
+    return dict(session_init)

@@ -110,13 +110,14 @@ def _convolution(layer: CaffeLayer, channels: int) -> dict[str, np.ndarray]:
 
 
 def _inner_product(layer: CaffeLayer, channels: int) -> dict[str, np.ndarray]:
-    weights = layer.blobs[0].reshape(layer.blobs[0].shape[-2:])
+    out, size = layer.blobs[0].shape[-2:]  # V1 files have two axes of one before these
+    weights = layer.blobs[0].reshape(out, size)
     if layer.message.inner_product_param.transpose:
-        weights = weights.T
-    out, size = weights.shape
+        weights, out, size = weights.T, size, out
     if channels:
-        weights = weights.reshape(out, channels, size // channels).transpose(0, 2, 1)
-    values = {"W": np.ascontiguousarray(weights.reshape(out, size).T)}
+        by_place = weights.reshape(out, channels, size // channels).transpose(0, 2, 1)
+        weights = by_place.reshape(out, size)
+    values = {"W": np.ascontiguousarray(weights.T)}
     if len(layer.blobs) > 1:
         values["b"] = layer.blobs[1].reshape(-1)
     return values
