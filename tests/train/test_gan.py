@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from towerpack._tensorflow import tf, v1
-from towerpack.callbacks import Callback
+from towerpack.callbacks import Callback, ModelSaver
+from towerpack.core import logger
 from towerpack.dataflow import BatchData, DataFromArrays
 from towerpack.input_source import QueueInput
 from towerpack.models import FullyConnected
@@ -342,3 +343,20 @@ def test_a_run_step_of_the_users_own_runs_every_step():
     assert int(trainer.store["global_step"]) == 6
     assert seen == [0, 1, 2]
     assert issubclass(Twice, TowerTrainer)
+
+
+def test_a_resumed_run_equals_one_that_was_not_interrupted():
+    def train(name, max_epoch, seed=1, **options):
+        tf.random.set_seed(seed)
+        logger.set_logger_dir(name, "k")
+        with SeparateGANTrainer(QueueInput(data()), Game(), g_period=3, **options) as trainer:
+            trainer.train([ModelSaver()], [], steps_per_epoch=4, max_epoch=max_epoch)
+        logger.close_log_file()
+        return {name: variable.numpy() for name, variable in trainer.store.saved().items()}
+
+    whole = train("whole", 2)
+    train("parts", 1)
+    parts = train("parts", 2, seed=2, resume="auto")
+    assert whole.keys() == parts.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(value, parts[name], err_msg=name)

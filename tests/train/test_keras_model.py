@@ -228,3 +228,24 @@ def test_what_does_not_fit_is_said():
         own.fit(max_epoch=1)
     with pytest.raises(TypeError, match="trainer of a single cost"):
         KerasModel(network, INPUTS, TARGETS, flow(), object())
+
+
+def test_a_resumed_run_equals_one_that_was_not_interrupted():
+    def dropped(x):
+        hidden = keras.layers.Dropout(0.5)(keras.layers.Dense(6, "tanh")(x))
+        return keras.layers.Dense(3)(hidden)
+
+    def train(name, max_epoch, seed=1, **options):
+        keras.utils.set_random_seed(seed)
+        logger.set_logger_dir(name, "k")
+        model = KerasModel(dropped, INPUTS, TARGETS, flow())
+        model.compile("adam", loss(), ["accuracy"])
+        model.fit(max_epoch=max_epoch, callbacks=[ModelSaver()], monitors=[], **options)
+        logger.close_log_file()
+        return model.model.get_weights()
+
+    whole = train("whole", 2)
+    train("parts", 1)
+    parts = train("parts", 2, seed=2, resume="auto")
+    for one, two in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one, two)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from towerpack._tensorflow import tf
+from towerpack.checkpoint import ModelLoader
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, QueueInput
 from towerpack.models import ModelDesc
@@ -21,6 +23,7 @@ from towerpack.train.built_tower import BuiltTower
 from towerpack.train.devices import tower_devices
 from towerpack.train.objective import Objective, checked_cost
 from towerpack.train.replication import OneTower, SharedVariables
+from towerpack.train.resume import find_run
 from towerpack.train.tower_trainer import TowerTrainer
 
 Variables = str | re.Pattern[str] | Iterable[Any]
@@ -95,8 +98,9 @@ class GANTrainer(TowerTrainer):
 
     Both gradients are taken before either network changes. The towers of several devices share
     their variables and average their gradients; each takes a batch of its own. The step is built
-    here, so that `train` or `train_with_defaults` is what is left to call. `options` are those of
-    `TowerTrainer`.
+    here, so that `train` or `train_with_defaults` is what is left to call. With `resume='auto'` (or
+    a directory) it goes on from the latest checkpoint there, as `TrainConfig` says. `options` are
+    those of `TowerTrainer`.
     """
 
     persistent_tape = True
@@ -106,16 +110,24 @@ class GANTrainer(TowerTrainer):
         input: InputSource | DataFlow,
         model: GANModelDesc,
         num_gpu: int | Sequence[int] = 1,
+        *,
+        resume: str | Path | None = None,
         **options: Any,
     ) -> None:
         one = isinstance(num_gpu, int) and num_gpu <= 1
         super().__init__(OneTower() if one else SharedVariables(tower_devices(num_gpu)), **options)
         if not isinstance(model, GANModelDesc):
             raise TypeError(f"expected a GANModelDesc, received {model!r}")
+        self._run = find_run(resume)
+        if self._run is not None:
+            self.store.seed = self._run.seed
         self.model = model
         self.optimizers: dict[str, Optimizer] = {}
         source = input if isinstance(input, InputSource) else QueueInput(input)
         self.setup_towers(model.input_signature, source, model.build_graph)
+
+    def initialize(self, session_init: ModelLoader | None = None) -> None:
+        super().initialize(self._run or session_init)
 
     def make_optimizers(self) -> None:
         self.optimizers[D] = as_optimizer(self.model.d_optimizer())

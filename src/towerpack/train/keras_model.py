@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from towerpack._tensorflow import tf
@@ -15,6 +16,7 @@ from towerpack.tower import VariableStore, get_current_tower_context
 from towerpack.tower.keras_names import fresh_layer_names
 from towerpack.train.built_tower import BuiltTower
 from towerpack.train.keras_callbacks import KerasMetrics, KerasValidation
+from towerpack.train.resume import find_run
 from towerpack.train.single_cost import SingleCostTrainer
 
 keras = tf.keras
@@ -106,9 +108,19 @@ class KerasModel:
         )
         self.trainer.register_callback(KerasMetrics(self._reset, self._results))
 
-    def fit(self, validation_data: Any = None, **options: Any) -> None:
-        """Trains; `options` are those of `train_with_defaults`, as `max_epoch` and `callbacks`."""
+    def fit(
+        self, validation_data: Any = None, *, resume: str | Path | None = None, **options: Any
+    ) -> None:
+        """Trains; `options` are those of `train_with_defaults`, as `max_epoch` and `callbacks`.
+
+        With `resume='auto'` (or a directory) it goes on from the latest checkpoint there, as
+        `TrainConfig` says.
+        """
         with self.trainer:
+            run = find_run(resume)
+            if run is not None:
+                self.trainer.store.seed = run.seed
+                options["session_init"] = run
             self.setup()
             callbacks = list(options.pop("callbacks", ()))
             if validation_data is not None:
