@@ -20,6 +20,7 @@ from towerpack.callbacks import (
     GraphProfiler,
     HostMemoryTracker,
     InjectShell,
+    ModelSaver,
     ModelSummary,
     PeakMemoryTracker,
     PeriodicCallback,
@@ -176,6 +177,14 @@ def test_stop_at_steps_and_epochs(when, step):
     result = run([StopAt(when)], epochs=5)
     assert result.trainer.global_step == step
     assert len(result.saved) == step // STEPS
+
+
+def test_what_is_stopped_in_the_middle_of_an_epoch_is_saved(directory):
+    run([ModelSaver(), StopAt(STEPS + 2)], epochs=5)
+    saved = sorted(path.stem for path in directory.glob("model-*.index"))
+    assert saved == [f"model-{STEPS}", f"model-{STEPS + 2}"]
+    run([ModelSaver(checkpoint_dir=directory / "b"), StopAt(STEPS)], epochs=5)
+    assert [path.stem for path in (directory / "b").glob("model-*.index")] == [f"model-{STEPS}"]
 
 
 def test_stop_at_a_time_and_behind_a_resumed_model():

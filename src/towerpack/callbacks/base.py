@@ -142,7 +142,7 @@ class Callback:
     def _trigger(self) -> None: ...
 
     def _interrupted(self) -> None:
-        """Ctrl-C or SIGTERM came and the step is done: the last chance to save."""
+        """Training ends early (Ctrl-C, SIGTERM, `StopTraining`): the last chance to save."""
 
     def _after_train(self) -> None: ...
 

@@ -296,6 +296,7 @@ class Trainer:
         for action in actions:
             action()
         if self._stop is not None:
+            self.callbacks.interrupted()  # in the middle of an epoch nobody has saved yet
             raise self._stop
         self.leave_if_interrupted()
 
