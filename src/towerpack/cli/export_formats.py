@@ -73,11 +73,11 @@ def _measure(report: ExportReport, exporter: ModelExporter) -> None:
 
 
 def print_table(reports: Sequence[ExportReport]) -> None:
-    table = Table(box=box.SIMPLE)
+    table = Table(box=box.SIMPLE, collapse_padding=True)
     for heading in ("format", "file"):
         table.add_column(heading, no_wrap=True)
     # In two lines, so that the table fits into 80 columns.
-    for heading in ("size", "largest\ndifference", *(f"ms at\nbatch {n}" for n in BATCHES)):
+    for heading in ("size", "largest\ndiff.", *(f"ms at\nbatch {n}" for n in BATCHES)):
         table.add_column(heading, justify="right")
     for report in reports:
         difference = report.largest_difference
@@ -86,6 +86,10 @@ def print_table(reports: Sequence[ExportReport]) -> None:
             report.path.name,
             f"{report.bytes / 1e6:.2f} MB",
             "not checked" if difference is None else f"{difference:.1e}",
-            *(str(report.latency_ms.get(str(size), "")) for size in BATCHES),
+            *(_milliseconds(report.latency_ms.get(str(size))) for size in BATCHES),
         )
     Console().print(table)
+
+
+def _milliseconds(time: float | None) -> str:
+    return "" if time is None else f"{time:.3g}"
