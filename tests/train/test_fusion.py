@@ -9,7 +9,7 @@ from towerpack.callbacks import Callback, ProgressBar
 from towerpack.models import Dropout
 from towerpack.tower import optimizer
 from towerpack.train import SimpleTrainer
-from towerpack.train.pace import COMPILED, LOOP, STEP, TRIAL_CALLS, Pace
+from towerpack.train.pace import COMPILED, LOOP, STEP, WINDOWS, Pace
 
 
 class Dropping(Model):
@@ -124,8 +124,17 @@ def test_the_fastest_way_is_kept():
     assert run_pace(Pace([STEP, LOOP, COMPILED]), seconds, 2000).chosen == COMPILED
 
 
+def test_a_busy_moment_does_not_decide():
+    pace = Pace([STEP, LOOP])
+    for call in range(2000):
+        way, steps = pace.plan(1000)
+        disturbed = 10 if way == LOOP and call % 3 else 1
+        pace.note(way, steps, {STEP: 0.002, LOOP: 0.001}[way] * steps * disturbed)
+    assert pace.chosen == LOOP
+
+
 def test_long_steps_are_run_one_by_one_at_once():
-    pace = run_pace(Pace([STEP, LOOP, COMPILED]), {STEP: 0.5}, TRIAL_CALLS + 1)
+    pace = run_pace(Pace([STEP, LOOP, COMPILED]), {STEP: 0.5}, WINDOWS + 1)
     assert pace.chosen == STEP
 
 

@@ -19,7 +19,6 @@ class TrainerView(Protocol):
     tower_func: TowerFunc
     input_source: InputSource
     moving_averages: dict[str, MovingAverage]
-    has_summaries: bool
     is_chief: bool
     epoch_num: int
     global_step: int
@@ -27,6 +26,10 @@ class TrainerView(Protocol):
     steps_per_epoch: int
     starting_epoch: int
     max_epoch: int
+
+    @property
+    def has_summaries(self) -> bool:
+        """Whether there is anything to be had by fetching `ALL_SUMMARIES`."""
 
     @property
     def step_seconds(self) -> float:

@@ -60,15 +60,18 @@ class MergeAllSummaries(Callback):
             raise ValueError(f"expected period >= 0, received {period}")
         self.period, self.run_alone, self.key = period, run_alone, key
         self._end = EpochEnd()
+        self._has_any: bool | None = None
 
     def _next_due(self) -> int | None:
-        if not self.trainer.has_summaries:
+        if self._has_any is False:
             return None
-        last = self._end.step(self.trainer)
-        if not self.period:
-            return last
-        coming = self.global_step + 1
-        return min(last, coming + -self._end.position(self.trainer) % self.period)
+        due, coming = self._end.step(self.trainer), self.global_step + 1
+        if self.period:
+            due = min(due, coming + -self._end.position(self.trainer) % self.period)
+        if due == coming and self._has_any is None:
+            # Asked only now, since to find out takes the trainer some time.
+            self._has_any = self.trainer.has_summaries
+        return due if self._has_any is not False else None
 
     def _before_run(self) -> Sequence[str] | None:
         return [ALL_SUMMARIES]

@@ -39,7 +39,11 @@ class Progress:
         self._started = self._last_line = time.monotonic()
         if is_live():
             self._live = rich_progress.Progress(
-                *_columns(self.unit), console=Console(stderr=True), transient=False
+                *_columns(self.unit),
+                console=Console(stderr=True),
+                transient=False,
+                # What users print goes where they sent it, also when that is not this terminal.
+                redirect_stdout=bool(sys.stdout and sys.stdout.isatty()),
             )
             self._live.start()
             self._task = self._live.add_task(self.description, total=self.total, note="")

@@ -32,7 +32,6 @@ class Trainer:
     def __init__(self) -> None:
         self.input_source = InputSource()  # empty, until a trainer that reads from one has its own
         self.moving_averages: dict[str, MovingAverage] = {}
-        self.has_summaries = False
         self.store = VariableStore()
         self.monitors = Monitors([])
         self.callbacks = Callbacks([])
@@ -209,6 +208,11 @@ class Trainer:
     def flow(self) -> Any:
         """The data flow behind the input, if there is one: its stages are watched."""
         return getattr(getattr(self, "input_source", None), "flow", None)
+
+    @property
+    def has_summaries(self) -> bool:
+        """Whether there is anything to be had by fetching `ALL_SUMMARIES`."""
+        return False
 
     @property
     def step_seconds(self) -> float:

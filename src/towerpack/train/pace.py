@@ -21,32 +21,37 @@ WORDS = {
 }
 
 CALL_SECONDS = 0.2  # of a call of many steps: Ctrl-C and the progress bar wait for its end
-TRIAL_SECONDS = 0.2  # long enough to tell the ways apart on a noisy machine
-TRIAL_CALLS = 3
+WINDOW_SECONDS, WINDOWS = 0.05, 4  # of a trial: long enough to tell the ways apart
 OVERHEAD_SECONDS = 0.01  # the overhead of a step, some 0.5 ms, is nothing to a longer one
 CHUNK = 32  # steps in a compiled call: half of a queue, so that the other half can fill meanwhile
 
 
 @dataclass
 class Trial:
-    """What one way has shown; its first call, which traces and compiles, does not count."""
+    """What one way has shown, in windows of time of which the best counts.
+
+    Its first call, which traces and compiles, does not count; nor does a window in which the
+    machine was busy with something else, as long as there is a better one.
+    """
 
     calls: int = 0
     steps: int = 0
     seconds: float = 0.0
+    windows: int = 0
+    step_seconds: float = float("inf")
 
     def note(self, steps: int, seconds: float) -> None:
         self.calls += 1
-        if self.calls > 1:
-            self.steps, self.seconds = self.steps + steps, self.seconds + seconds
+        if self.calls == 1:
+            return
+        self.steps, self.seconds = self.steps + steps, self.seconds + seconds
+        if self.seconds >= WINDOW_SECONDS:
+            self.step_seconds = min(self.step_seconds, self.seconds / self.steps)
+            self.steps, self.seconds, self.windows = 0, 0.0, self.windows + 1
 
     @property
     def enough(self) -> bool:
-        return self.calls > TRIAL_CALLS and self.seconds > TRIAL_SECONDS
-
-    @property
-    def step_seconds(self) -> float:
-        return self.seconds / self.steps if self.steps else float("inf")
+        return self.windows >= WINDOWS
 
 
 class Pace:
@@ -102,7 +107,7 @@ class Pace:
         if self._untried and not slow:
             self._current = self._untried.pop(0)
             return
-        tried = {way: trial for way, trial in self._trials.items() if trial.steps}
+        tried = {way: trial for way, trial in self._trials.items() if trial.windows}
         if not tried:
             self._current = self.chosen = next(iter(self._trials))
             return

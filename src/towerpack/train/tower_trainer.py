@@ -101,7 +101,8 @@ class TowerTrainer(Trainer):
         self.stores = [self.store]
         self.batches_taken = 0
         self._writer = SummaryWriter()
-        self._writes_summaries = False
+        self._collects_summaries = False
+        self._writes_summaries: bool | None = None  # by tf.summary; not known yet
         self._keeper = BatchKeeper()
         self._steps: dict[tuple[str, ...], Any] = {}
         self._loops: dict[str, Any] = {}
@@ -132,8 +133,10 @@ class TowerTrainer(Trainer):
             for index, store in enumerate(self.stores):
                 with self._device(index), store.scope():
                     self.make_optimizers()
-        for index in range(len(self.stores)):
-            self._make_variables(index)
+        if self.replication.count > 1:
+            # Before the towers run together, where TensorFlow would make mirrored variables.
+            for index in range(len(self.stores)):
+                self._make_variables(index)
         self._step_for(())
         for store in self.stores:
             store.frozen_reason = "the training step has been built already"
@@ -388,11 +391,14 @@ class TowerTrainer(Trainer):
         devices = self.replication.devices
         return tf.device(devices[index] if devices else None)
 
-    def _make_variables(self, index: int) -> None:
-        """Builds a tower once, to make its variables and to see whether it writes summaries.
+    @property
+    def has_summaries(self) -> bool:
+        if not self._collects_summaries and self._writes_summaries is None:
+            self._make_variables(0)
+        return self._collects_summaries or bool(self._writes_summaries)
 
-        TensorFlow would trace a step that makes variables twice; so the second trace is the step's.
-        """
+    def _make_variables(self, index: int) -> None:
+        """Builds a tower by itself: makes its variables, and shows whether it writes summaries."""
         probe = Probe()
 
         def build(*inputs: Any) -> None:
@@ -427,7 +433,7 @@ class TowerTrainer(Trainer):
             for update in self._additions:
                 update([pair for pairs in main.gradients for pair in pairs])
             self.moving_averages = update_moving_averages(main.context)
-            self.has_summaries = self._writes_summaries or any(summaries.values())
+            self._collects_summaries = any(summaries.values())
             self._step_counter.assign_add(1)
         return StepResult(
             finite=finite,
