@@ -195,6 +195,7 @@ def test_fused_steps_equal_single_ones_bit_for_bit(make, kind):
         np.testing.assert_array_equal(value, weights[1][name], err_msg=name)
 
 
+@pytest.mark.slow  # XLA takes its time to compile
 def test_compiled_steps_equal_single_ones_to_rounding():
     weights = []
     for options in ({"jit": True}, {"jit": False, "steps_per_call": 1}):
