@@ -90,7 +90,7 @@ def test_a_progress_bar_does_not_stop_fusion():
 
 
 def test_with_op_determinism_nothing_is_measured(monkeypatch):
-    monkeypatch.setattr("towerpack.train.tower_trainer.op_determinism_enabled", lambda: True)
+    monkeypatch.setattr("towerpack.train.step_options.op_determinism_enabled", lambda: True)
     trainer = SimpleTrainer()
     trained(trainer, 16)
     assert trainer.state()["pace"] == LOOP

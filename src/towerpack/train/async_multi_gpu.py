@@ -52,12 +52,12 @@ class AsyncMultiGPUTrainer(SingleCostTrainer):
         super().__init__(self._towers, jit=False, **options)
 
     def _make_pace(self) -> Pace:
-        return Pace([STEP] if self.eager else [STEP, LOOP])
+        return Pace([STEP] if self.options.eager else [STEP, LOOP])
 
     def _step_for(self, fetches: tuple[str, ...]) -> Any:
         self._towers.index = 0
         first = super()._step_for(fetches)
-        if self.eager:
+        if self.options.eager:
             return first
 
         def step() -> Any:

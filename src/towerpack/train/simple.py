@@ -8,7 +8,7 @@ from towerpack.train.single_cost import SingleCostTrainer
 
 
 class SimpleTrainer(SingleCostTrainer):
-    """Trains one tower on one device; the arguments are those of `TowerTrainer`."""
+    """Trains one tower on one device; the options are those of `StepOptions`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

@@ -21,8 +21,7 @@ from towerpack.tower import (
     TracedTower,
     get_global_step_var,
 )
-from towerpack.tower.determinism import op_determinism_enabled
-from towerpack.tower.precision import HALF, float32_variables, half_inputs
+from towerpack.tower.precision import float32_variables, half_inputs
 from towerpack.tower.summary import ALL_SUMMARIES, collect_summaries, update_moving_averages
 from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
 from towerpack.train.base import Trainer
@@ -41,9 +40,7 @@ from towerpack.train.step_graph import (
     trace_loop,
     trace_step,
 )
-
-# XLA's convolutions on a CPU are half as fast as oneDNN's: not worth the time to compile and try.
-SLOW_WHEN_COMPILED = frozenset({"Conv2D", "Conv3D", "DepthwiseConv2dNative", "FusedBatchNormV3"})
+from towerpack.train.step_options import StepOptions
 
 LOOK_SECONDS = 0.2  # between two looks, while waiting for data, whether Ctrl-C was pressed
 
@@ -56,48 +53,21 @@ class TowerTrainer(Trainer):
     in a tower runs, and what callbacks asked for is fetched. Steps that nobody watches run many in
     one call.
 
-    Args:
-        replication: the devices of the towers and whose variables they use; one tower by default.
-        eager: run the step line by line, for a debugger; tensors then have no names, so callbacks
-            cannot fetch them.
-        jit: compile steps by XLA: True, False, or 'auto': tried on models that may gain, kept if
-            it is faster. Models that draw random numbers are left out, as XLA draws others.
-        steps_per_call: how many steps that nobody watches run in one call; 'auto' by measuring.
-            With op determinism on nothing is measured, so that equal seeds give equal runs.
-        precision: 'float32', 'bfloat16' or 'float16': what towerpack's layers compute in, with
-            variables in float32.
-        loss_scale: a number or 'dynamic', which is the default with float16.
+    `replication` says on which devices the towers are and whose variables they use: one tower by
+    default. `options` are those of `StepOptions`: `jit`, `steps_per_call`, `precision`,
+    `loss_scale` and `eager`.
     """
 
     persistent_tape = False  # whether several objectives take gradients of one tower
 
-    def __init__(
-        self,
-        replication: OneTower | None = None,
-        *,
-        eager: bool = False,
-        jit: bool | str = "auto",
-        steps_per_call: int | str = "auto",
-        precision: str = "float32",
-        loss_scale: float | str | None = None,
-    ) -> None:
+    def __init__(self, replication: OneTower | None = None, **options: Any) -> None:
         super().__init__()
         self.replication = replication or OneTower()
-        if jit not in (True, False, "auto"):
-            raise ValueError(f"expected jit to be True, False or 'auto', received {jit!r}")
-        if jit is True and self.replication.count > 1:
+        self.options = StepOptions(**options)
+        if self.options.jit is True and self.replication.count > 1:
             raise ValueError("jit=True works on one device; expected jit=False on several")
-        if steps_per_call != "auto" and not (
-            isinstance(steps_per_call, int) and steps_per_call > 0
-        ):
-            raise ValueError(f"expected steps_per_call > 0 or 'auto', received {steps_per_call!r}")
-        if precision not in ("float32", *HALF):
-            raise ValueError(f"expected precision of float32, {HALF}, received {precision!r}")
-        if loss_scale is None and precision == "float16":
-            loss_scale = "dynamic"
-        self.eager, self.jit, self.steps_per_call = eager, jit, steps_per_call
-        self.precision = precision
-        self._loss_scale = None if loss_scale is None else LossScale(self.store, loss_scale)
+        scaling = self.options.scaling
+        self._loss_scale = None if scaling is None else LossScale(self.store, scaling)
         self.stores = [self.store]
         self.batches_taken = 0
         self._writer = SummaryWriter()
@@ -303,7 +273,7 @@ class TowerTrainer(Trainer):
         """The traced step that also returns these tensors; one trace for each set of names."""
         if fetches not in self._steps:
             self._warn_if_late(fetches)
-            if self.jit is True:
+            if self.options.jit is True:
                 traced = trace_compiled_step(
                     self._build_step, fetches, self.input_source, self._keeper
                 )
@@ -314,7 +284,7 @@ class TowerTrainer(Trainer):
             self._steps[fetches] = traced
             self._adopt(traced)
         # The trace has made the variables; in eager mode each step now runs line by line.
-        return (lambda: self._eager_step(fetches)) if self.eager else self._steps[fetches]
+        return (lambda: self._eager_step(fetches)) if self.options.eager else self._steps[fetches]
 
     def _eager_step(self, fetches: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
         result = self._build_step(fetches)
@@ -363,29 +333,7 @@ class TowerTrainer(Trainer):
         return ()
 
     def _make_pace(self) -> Pace:
-        if self.eager or self.steps_per_call == 1:
-            return Pace([STEP])
-        fixed = self.steps_per_call if isinstance(self.steps_per_call, int) else None
-        if self.jit is True:
-            return Pace([COMPILED])
-        if fixed or op_determinism_enabled():
-            return Pace([LOOP], fixed)
-        return Pace([STEP, LOOP, COMPILED] if self._worth_compiling() else [STEP, LOOP])
-
-    def _worth_compiling(self) -> bool:
-        if self.jit is False or self.replication.count > 1:
-            return False
-        on_gpu = bool(tf.config.list_physical_devices("GPU"))
-        graph = self._steps[()].graph.as_graph_def()
-        nodes = [
-            *graph.node,
-            *(node for inner in graph.library.function for node in inner.node_def),
-        ]
-        kinds = {node.op for node in nodes}
-        # Under XLA a seed gives other numbers: what a model learns must not depend on its speed.
-        if any("Random" in kind for kind in kinds):
-            return False
-        return on_gpu or not kinds & SLOW_WHEN_COMPILED
+        return self.options.pace(self._steps[()], self.replication.count)
 
     def _device(self, index: int) -> Any:
         devices = self.replication.devices
@@ -466,10 +414,10 @@ class TowerTrainer(Trainer):
                 towers[index].apply()
 
     def _call_tower(self, inputs: Sequence[Any]) -> TowerTensorHandle:
-        if self.precision == "float32":
+        if self.options.precision == "float32":
             return self.tower_func(*inputs)
         with float32_variables():
-            return self.tower_func(*half_inputs(inputs, self.precision))
+            return self.tower_func(*half_inputs(inputs, self.options.precision))
 
     def _gradients(self, tape: Any, objective: Objective) -> list[tuple[Any, Any]]:
         """The gradients of one objective by variable, times the loss scale."""
