@@ -38,7 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _uses_tensorflow(path: Path) -> bool:
     tops = [top for top in (ROOT / "tests", ROOT / "src" / "towerpack") if path.is_relative_to(top)]
-    return any(path.relative_to(top).parts[0] not in TF_FREE for top in tops)
+    rooms = [path.relative_to(top).parts[:-1] for top in tops]
+    return any(room and room[0] not in TF_FREE for room in rooms)
 
 
 @functools.cache
