@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -17,6 +18,11 @@ TF_FREE = ("core", "dataflow", "monitor", "report", "house")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("MPLBACKEND", "agg")
+
+# A shell that starts something in the background has it ignore Ctrl-C, and so all its children;
+# tests send that signal and mean it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline, since a busy machine is no failure; no database, since the next run draws anew.
 hypothesis.settings.register_profile("towerpack", deadline=None, database=None)
