@@ -198,3 +198,17 @@ def test_a_device_that_is_not_there_is_refused():
         SyncMultiGPUTrainerReplicated(2, mode="nccl")
     with pytest.raises(ValueError, match="hierarchical.*received 'ring'"):
         SyncMultiGPUTrainerReplicated(2, mode="ring")
+
+
+def test_a_predictor_on_a_chosen_device():
+    trainer = SyncMultiGPUTrainer(2)
+    trained(trainer, 8, steps=2)
+    x = np.ones((3, 6), np.float32)
+    outputs = {}
+    for device in (None, -1, 0, 1):
+        (output,) = trainer.get_predictor(["x"], ["fc1/output"], device)(x)
+        outputs[device] = output.numpy()
+    np.testing.assert_array_equal(outputs[1], outputs[None])
+    np.testing.assert_array_equal(outputs[-1], outputs[None])
+    with pytest.raises(ValueError, match="received 2"):
+        trainer.get_predictor(["x"], ["fc1/output"], 2)

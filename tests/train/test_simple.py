@@ -16,7 +16,7 @@ from towerpack.callbacks import (
 from towerpack.checkpoint import load_checkpoint_vars
 from towerpack.core import logger
 from towerpack.dataflow import BatchData, DataFromArrays, MapData
-from towerpack.input_source import QueueInput, SignatureError
+from towerpack.input_source import QueueInput, SignatureError, apply_default_prefetch
 from towerpack.models import FullyConnected
 from towerpack.monitor import MonitorBase
 from towerpack.predict import OfflinePredictor, PredictConfig
@@ -287,7 +287,7 @@ def test_two_layers_of_one_name_are_refused_in_training_too():
 
 def test_a_flow_may_be_given_as_data():
     config = TrainConfig(model=TinyModel(), data=tiny_flow())
-    assert isinstance(config.input_source(), QueueInput)
+    assert isinstance(apply_default_prefetch(config.dataflow, SimpleTrainer()), QueueInput)
 
 
 def test_a_config_is_checked():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -107,8 +106,3 @@ class PredictorProcess:
         when = "while predicting" if self._ready else "while it loaded the model"
         self.child.wait(EXIT_SECONDS)
         return f"the predictor's process {self.child.pid} died {when}: {self.child.describe_end()}"
-
-
-def close_all(processes: Sequence[PredictorProcess]) -> None:
-    for process in processes:
-        process.close()

@@ -11,7 +11,7 @@ from towerpack.callbacks import Callback
 from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
 from towerpack.dataflow.base import DataFlow
-from towerpack.input_source import InputSource, QueueInput
+from towerpack.input_source import InputSource, apply_default_prefetch
 from towerpack.models import ModelDesc
 from towerpack.monitor import MonitorBase
 from towerpack.train.resume import find_run
@@ -21,7 +21,8 @@ from towerpack.train.resume import find_run
 class TrainConfig:
     """A model, its data, what happens along the way, and for how long.
 
-    Give either a `dataflow` (it is prefetched by a `QueueInput`) or `data`, an input source.
+    Give either a `dataflow` or `data`, an input source; `apply_default_prefetch` says how a trainer
+    reads them.
     `steps_per_epoch` defaults to the length of the data. The callbacks of a run are `callbacks`
     followed by `extra_callbacks`, which default to `DEFAULT_CALLBACKS()`.
 
@@ -52,9 +53,6 @@ class TrainConfig:
         if self.steps_per_epoch is not None and self.steps_per_epoch < 0:
             raise ValueError(f"expected steps_per_epoch >= 0, received {self.steps_per_epoch}")
 
-    def input_source(self) -> InputSource:
-        return self.data if isinstance(self.data, InputSource) else QueueInput(self.dataflow)
-
     def epoch_steps(self, source: InputSource) -> int:
         if self.steps_per_epoch is not None:
             return self.steps_per_epoch
@@ -79,7 +77,9 @@ def launch_train_with_config(config: TrainConfig, trainer: Any) -> None:
     if run is not None and run.is_finished(config.max_epoch):
         logger.info("this run is finished: epoch %d is done", config.max_epoch)
         return
-    source = config.input_source()
+    source = apply_default_prefetch(
+        config.dataflow if config.data is None else config.data, trainer
+    )
     model = config.model
     with trainer:
         if run is not None:

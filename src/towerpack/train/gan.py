@@ -14,7 +14,7 @@ from typing import Any
 from towerpack._tensorflow import tf
 from towerpack.checkpoint import ModelLoader
 from towerpack.dataflow.base import DataFlow
-from towerpack.input_source import InputSource, QueueInput
+from towerpack.input_source import InputSource, apply_default_prefetch
 from towerpack.models import ModelDesc
 from towerpack.tower import TowerTensorHandle, add_moving_summary, get_current_tower_context
 from towerpack.tower.optimizer import Optimizer, as_optimizer
@@ -123,7 +123,7 @@ class GANTrainer(TowerTrainer):
             self.store.seed = self._run.seed
         self.model = model
         self.optimizers: dict[str, Optimizer] = {}
-        source = input if isinstance(input, InputSource) else QueueInput(input)
+        source = apply_default_prefetch(input, self)
         self.setup_towers(model.input_signature, source, model.build_graph)
 
     def initialize(self, session_init: ModelLoader | None = None) -> None:

@@ -236,8 +236,18 @@ class TowerTrainer(Trainer):
         output_names: Sequence[str],
         device: int | None = None,
     ) -> Callable[..., list[Any]]:
-        """A function from input arrays to output tensors that shares the variables in training."""
-        return TracedTower(self.tower_func, self.store).function(input_names, output_names)
+        """A function from input arrays to output tensors that shares the variables in training.
+
+        `device` is the number of a tower's device, or -1 for the CPU; TensorFlow chooses without.
+        """
+        devices = self.replication.devices
+        if device is not None and not -1 <= device < max(len(devices), 1):
+            raise ValueError(f"expected a device of -1 to {len(devices) - 1}, received {device}")
+        place = "/cpu:0" if device == -1 else None
+        if device is not None and device >= 0 and devices:
+            place = devices[device]
+        with tf.device(place):
+            return TracedTower(self.tower_func, self.store).function(input_names, output_names)
 
     def add_to_step(self, update: Callable[[Sequence[tuple[Any, Any]]], None]) -> None:
         """Adds `update` to every step, inside the graph, behind the optimizer.
