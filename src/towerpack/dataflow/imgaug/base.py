@@ -19,7 +19,7 @@ import inspect
 import re
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -53,9 +53,17 @@ class ImageAugmentor:
     (2, 2)
     """
 
+    draws_from_shape: ClassVar[bool] = False
+    """Whether `draw` looks at nothing but the image's shape and dtype.
+
+    A chain then need not make the image before it is known which part of it is wanted.
+    """
+
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         own = cls.__dict__
+        if "draws_from_shape" not in own:  # a subclass's own draw may look at the pixels
+            cls.draws_from_shape = False
         if "draw" not in own and "get_transform" in own:
             cls.draw = _draw_by_get_transform  # type: ignore[method-assign]
         elif "draw" not in own and ("_augment" in own or "_get_augment_params" in own):
@@ -239,9 +247,10 @@ class AugmentorList(ImageAugmentor):
     def augment(self, img: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         rng = self._own_rng() if rng is None else rng
         img = checked_image(img).copy() if self._writes else checked_image(img)
+        way = _Way(img)
         for augmentor in self.augmentors:
-            img = augmentor.draw(img, rng).apply_image(img)
-        return img
+            way.go(way.draw(augmentor, rng))
+        return way.end()
 
     @property
     def writes_in_place(self) -> bool:
@@ -277,14 +286,51 @@ class LazyTransformList(TransformList):
         self._parts = value
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
+        way = _Way(img)
         for transform in self._parts:
-            img = transform.apply_image(img)
+            way.go(transform)
         while self._to_draw:
-            transform = self._to_draw[0].draw(img, self._rng)
-            img = transform.apply_image(img)
+            transform = way.draw(self._to_draw[0], self._rng)
+            way.go(transform)
             self._parts.append(transform)
             del self._to_draw[0]
-        return img
+        return way.end()
+
+
+class _Way:
+    """An image on its way through transforms that are drawn as it goes.
+
+    A transform that others can be done at once with is put off until one comes that cannot, or
+    that must see the pixels to draw.
+    """
+
+    def __init__(self, img: np.ndarray):
+        self._img = img
+        self._put_off: Transform | None = None
+
+    def draw(self, augmentor: ImageAugmentor, rng: np.random.Generator) -> Transform:
+        if self._put_off is None or not augmentor.draws_from_shape:
+            return augmentor.draw(self.end(), rng)
+        shape = (*self._put_off.output_size, *self._img.shape[2:])  # type: ignore[misc]
+        return augmentor.draw(np.broadcast_to(self._img.dtype.type(0), shape), rng)
+
+    def go(self, transform: Transform) -> None:
+        if self._put_off is not None:
+            both = self._put_off.followed_by(transform)
+            if both is not None:
+                self._put_off = both
+                return
+            self.end()
+        if transform.can_be_followed:
+            self._put_off = transform
+        else:
+            self._img = transform.apply_image(self._img)
+
+    def end(self) -> np.ndarray:
+        """The image as it is now."""
+        if self._put_off is not None:
+            self._img, self._put_off = self._put_off.apply_image(self._img), None
+        return self._img
 
 
 def checked_augmentor(augmentor: Any) -> ImageAugmentor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,6 +34,8 @@ TRIES = 10  # for an area and aspect ratio that fit into the image, as in the Go
 class RandomCrop(ImageAugmentor):
     """A part of a fixed size, (height, width) or one number, anywhere in the image."""
 
+    draws_from_shape: ClassVar[bool] = True
+
     crop_shape: int | Sequence[int]
 
     def __post_init__(self) -> None:
@@ -46,6 +49,8 @@ class RandomCrop(ImageAugmentor):
 @dataclass(eq=False, repr=False)
 class CenterCrop(ImageAugmentor):
     """The middle of the image, of a fixed size: (height, width) or one number."""
+
+    draws_from_shape: ClassVar[bool] = True
 
     crop_shape: int | Sequence[int]
 
@@ -63,6 +68,8 @@ class RandomCropRandomShape(ImageAugmentor):
 
     A limit that is None, or larger than the image, is the image's size.
     """
+
+    draws_from_shape: ClassVar[bool] = True
 
     wmin: int
     hmin: int

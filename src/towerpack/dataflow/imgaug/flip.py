@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,6 +20,8 @@ class Flip(ImageAugmentor):
 
     Exactly one of the two; for both, use two.
     """
+
+    draws_from_shape: ClassVar[bool] = True
 
     horiz: bool = False
     vert: bool = False
@@ -41,6 +44,8 @@ class Flip(ImageAugmentor):
 @dataclass(eq=False, repr=False)
 class Transpose(ImageAugmentor):
     """Makes rows of columns with probability `prob`."""
+
+    draws_from_shape: ClassVar[bool] = True
 
     prob: float = 0.5
 

@@ -20,7 +20,9 @@ from towerpack.dataflow.imgaug.opencv import (
     scalar,
     size_of,
 )
-from towerpack.dataflow.imgaug.transform import Transform
+from towerpack.dataflow.imgaug.transform import NO_OP, Transform
+
+Rows = tuple[tuple[int, int, int], tuple[int, int, int]]  # of a 2 x 3 matrix
 
 
 class GeometricTransform(Transform):
@@ -168,8 +170,11 @@ class WarpAffineTransform(GeometricTransform):
 
     `mat` is 2 x 3 and maps the middles of pixels, counted from 0, as OpenCV's do; `dsize` is
     (width, height) of the result. In masks, what comes from outside the image is 0 where `border`
-    is a constant.
+    is a constant. A crop, flip or transposition behind it in a list is done in the same warp: the
+    same pixels, but for OpenCV's rounding of places to 1/32 of a pixel.
     """
+
+    can_be_followed = True
 
     def __init__(
         self,
@@ -184,7 +189,7 @@ class WarpAffineTransform(GeometricTransform):
             raise ValueError(f"expected a 2 x 3 matrix, received shape {self.mat.shape}")
         self.dsize = (int(dsize[0]), int(dsize[1]))
         self.interp, self.border, self.border_value = interp, border, border_value
-        self.output_size = self.dsize[::-1]
+        self.output_size: tuple[int, int] = self.dsize[::-1]
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
         return self._warp(img, self.interp, self.border_value)
@@ -214,6 +219,38 @@ class WarpAffineTransform(GeometricTransform):
         # The matrix speaks of the middles of pixels, and the first one's is (0.5, 0.5) here.
         moved = (coords - 0.5) @ self.mat[:, :2].T + (self.mat[:, 2] + 0.5)
         return moved.astype(coords.dtype, copy=False)
+
+    def followed_by(self, after: Transform) -> Transform | None:
+        if after is NO_OP:
+            return self
+        step = _whole_pixels(after, self.output_size)
+        if step is None:
+            return None
+        (a, b, x), (c, d, y) = step
+        mat = np.array([[a, b], [c, d]]) @ self.mat
+        mat[:, 2] += (x, y)
+        height, width = after.output_size  # type: ignore[misc] # since it moves whole pixels
+        return WarpAffineTransform(
+            mat, (width, height), self.interp, self.border, self.border_value
+        )
+
+
+def _whole_pixels(transform: Transform, size: tuple[int, int]) -> Rows | None:
+    """The 2 x 3 matrix of a crop, flip or transposition that fits an image of this size."""
+    kind, (height, width) = type(transform), size
+    # Of exactly these classes: a subclass may do more.
+    if isinstance(transform, CropTransform) and kind is CropTransform:
+        inside = transform.y0 + transform.h <= height and transform.x0 + transform.w <= width
+        return ((1, 0, -transform.x0), (0, 1, -transform.y0)) if inside else None
+    if isinstance(transform, FlipTransform) and kind is FlipTransform:
+        if (transform.h, transform.w) != size:
+            return None
+        return (
+            ((-1, 0, width - 1), (0, 1, 0)) if transform.horiz else ((1, 0, 0), (0, -1, height - 1))
+        )
+    if isinstance(transform, TransposeTransform) and kind is TransposeTransform:
+        return ((0, 1, 0), (1, 0, 0)) if (transform.h, transform.w) == size else None
+    return None
 
 
 def padding(

@@ -79,6 +79,15 @@ class Transform:
         area = box_areas(whole)
         return clipped, box_areas(clipped) / np.where(area > 0, area, 1)
 
+    can_be_followed = False  # whether `followed_by` may give something; then output_size is known
+
+    def followed_by(self, after: Transform) -> Transform | None:
+        """One transform of images and masks that does this and the other at once, if there is one.
+
+        Chains ask for it, so that a warp makes only the pixels that the crop behind it keeps.
+        """
+        return None
+
     def _missing(self, method: str) -> NotImplementedError:
         return NotImplementedError(
             f"{type(self).__name__} has no {method}; write one in a subclass, or leave the "
@@ -95,6 +104,7 @@ class Transform:
 class TransformList(Transform):
     """Transforms one after another. `a + b` makes one, `+=` adds to one.
 
+    Those that can be done at once are (`Transform.followed_by`): pixels are interpolated once.
     Any other method `apply_...` that all of them have can be called as well.
     """
 
@@ -107,7 +117,7 @@ class TransformList(Transform):
         return sizes[-1] if sizes else None
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
-        for transform in self.transforms:
+        for transform in fused(self.transforms):
             img = transform.apply_image(img)
         return img
 
@@ -117,7 +127,7 @@ class TransformList(Transform):
         return coords
 
     def apply_mask(self, mask: np.ndarray) -> np.ndarray:
-        for transform in self.transforms:
+        for transform in fused(self.transforms):
             mask = transform.apply_mask(mask)
         return mask
 
@@ -157,6 +167,18 @@ class TransformList(Transform):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.transforms!r})"
+
+
+def fused(transforms: Iterable[Transform]) -> list[Transform]:
+    """The same for images and masks, in as few transforms as can be."""
+    few: list[Transform] = []
+    for transform in transforms:
+        both = few[-1].followed_by(transform) if few else None
+        if both is None:
+            few.append(transform)
+        else:
+            few[-1] = both
+    return few
 
 
 def _flat(transforms: Iterable[Transform]) -> list[Transform]:
