@@ -84,6 +84,18 @@ def test_a_snapshot_is_a_copy_and_not_the_variable(tmp_path):
     assert again["v"][0] == 2
 
 
+def test_a_large_snapshot_is_copied_whole_into_memory_that_was_reserved():
+    values = np.random.default_rng(0).normal(size=(3, 1 << 21)).astype(np.float32)
+    variables = {"v": tf.Variable(values), "words": tf.Variable(["a", "b"])}
+    snapshot = Snapshot()
+    snapshot.reserve(variables)
+    reserved = snapshot._arrays["v"]
+    taken = snapshot.take(variables)
+    assert taken["v"] is reserved
+    np.testing.assert_array_equal(taken["v"], values)
+    assert taken["words"].tolist() == [b"a", b"b"]
+
+
 def test_saving_over_a_checkpoint_replaces_all_of_it(tmp_path):
     prefix = save_checkpoint(values(), tmp_path / "model-7", run={"n": 1})
     save_checkpoint({"other": np.ones(2)}, prefix)

@@ -65,6 +65,7 @@ class ModelSaver(Callback):
     def _before_train(self) -> None:
         self._directory = directory_for(self, self.checkpoint_dir)
         recover(self._directory)
+        self.saver.reserve(self._variables())
         if self._interval is not None:
             self._interval.start(self.trainer)
         if self._restored is not None:
@@ -112,17 +113,20 @@ class ModelSaver(Callback):
             return  # asked for twice at one moment
         self.saver.wait()  # the state below includes what that write leaves behind
         step = self.global_step
-        store = self.trainer.store
         value = self._monitored()
         self.saver.save(
             self._directory / f"{PREFIX}-{step}",
-            store.trainable() if self.only_trainable else store.saved(),
+            self._variables(),
             run=run_of(self.trainer),
             step=step,
             monitored={self.keep.best.stat: value} if self.keep.best and value is not None else {},
             then=self._written,
         )
         self._step = step
+
+    def _variables(self) -> dict[str, Any]:
+        store = self.trainer.store
+        return store.trainable() if self.only_trainable else store.saved()
 
     def _written(self, manifest: Manifest) -> None:
         """In the writing thread: the checkpoint is there; now it becomes the latest."""

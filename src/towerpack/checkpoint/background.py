@@ -43,6 +43,10 @@ class BackgroundSaver:
         self._snapshot = Snapshot()
         self._thread: threading.Thread | None = None
 
+    def reserve(self, variables: Mapping[str, Any]) -> None:
+        """Takes the memory for a copy of the variables now, and not at the first save."""
+        self._snapshot.reserve(variables)
+
     def save(
         self,
         prefix: Path,

@@ -15,10 +15,12 @@ import os
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import Any, Protocol
 
 import google_crc32c
 import numpy as np
+
+from towerpack.checkpoint.direct_write import DirectFile
 
 DATA_SUFFIX = ".data-00000-of-00001"
 INDEX_SUFFIX = ".index"
@@ -36,6 +38,12 @@ _DTYPES |= {"int8": 6, "int16": 5, "int32": 3, "int64": 9}
 _DTYPES |= {"uint8": 4, "uint16": 17, "uint32": 22, "uint64": 23}
 
 
+class Output(Protocol):
+    """What bytes are written to."""
+
+    def write(self, content: Any, /) -> Any: ...
+
+
 def write_bundle(prefix: str | Path, arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Writes `<prefix>.data-*` and `<prefix>.index`; gives each tensor's crc32c.
 
@@ -48,7 +56,7 @@ def write_bundle(prefix: str | Path, arrays: Mapping[str, np.ndarray]) -> dict[s
     entries: list[tuple[bytes, bytes]] = [(b"", _HEADER)]
     sums: dict[str, int] = {}
     offset = 0
-    with open(f"{prefix}{DATA_SUFFIX}", "wb", buffering=CHUNK) as file:
+    with DirectFile(f"{prefix}{DATA_SUFFIX}") as file:
         for name in sorted(arrays, key=lambda name: name.encode()):
             array = np.asarray(arrays[name])
             strings = array.dtype.kind in "OSU"
@@ -71,7 +79,7 @@ def checksum(array: np.ndarray) -> int:
         return (_write_strings if strings else _write_array)(nowhere, array)[1]
 
 
-def _write_array(file: IO[bytes], array: np.ndarray) -> tuple[int, int]:
+def _write_array(file: Output, array: np.ndarray) -> tuple[int, int]:
     native = array.astype(array.dtype.newbyteorder("<"), copy=False)
     flat = np.ascontiguousarray(native).reshape(-1).view(np.uint8)
     crc = 0
@@ -82,7 +90,7 @@ def _write_array(file: IO[bytes], array: np.ndarray) -> tuple[int, int]:
     return flat.size, crc
 
 
-def _write_strings(file: IO[bytes], array: np.ndarray) -> tuple[int, int]:
+def _write_strings(file: Output, array: np.ndarray) -> tuple[int, int]:
     """Lengths, the checksum so far, then the strings; the lengths are summed as fixed integers."""
     values = [v.encode() if isinstance(v, str) else bytes(v) for v in array.reshape(-1).tolist()]
     lengths = b"".join(_varint(len(value)) for value in values)
