@@ -19,7 +19,7 @@ PYTEST := -m pytest -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-deploy test-quick test-tf-free test-tf soak bench-data bench-augment bench-train bench-checkpoint lint format clean
+.PHONY: help demo test test-deploy test-quick test-tf-free test-tf test-trackers soak bench-data bench-augment bench-train bench-checkpoint lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,9 @@ test-tf: .venv/.test .deploy-node/.installed ## all other tests, the slow ones l
 test-deploy: .venv/.test .deploy-node/.installed ## exported models in C++, Node.js and LiteRT
 	$(BIN)/python -m pytest tests/deploy
 
+test-trackers: .venv-trackers/.test ## the bridges to wandb, MLflow and Comet, against the real packages
+	TOWERPACK_TRACKERS=1 .venv-trackers/bin/python -m pytest -n 0 tests/monitor/test_trackers.py
+
 test-quick: .venv/.test ## all tests that take seconds, in one environment
 	$(BIN)/python $(PYTEST) -m 'not slow and not soak'
 
@@ -69,7 +72,7 @@ bench-augment: .venv-peers/.augment ## image augmentation beside albumentations
 	NO_ALBUMENTATIONS_UPDATE=1 .venv-peers/bin/python benchmarks/augment.py
 
 clean: ## remove the environments, builds and caches
-	rm -rf .deploy-node .venv .venv-data .venv-peers .venv-tensorpack build dist docs/_build
+	rm -rf .deploy-node .venv .venv-data .venv-peers .venv-tensorpack .venv-trackers build dist docs/_build
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
@@ -88,6 +91,12 @@ clean: ## remove the environments, builds and caches
 .venv-data/.test: pyproject.toml
 	$(PYTHON) -m venv .venv-data
 	$(DATA_BIN)/python $(PIP) --editable '.[test,$(FORMATS)]'
+	touch $@
+
+# Apart from the others: the trackers bring web servers, databases and much else.
+.venv-trackers/.test: pyproject.toml
+	$(PYTHON) -m venv .venv-trackers
+	.venv-trackers/bin/python $(PIP) --editable '.[test,trackers]'
 	touch $@
 
 # Without Node.js its tests are skipped. The libraries for GPUs are a download apart, not needed.

@@ -149,3 +149,50 @@ def test_a_killed_run_that_resumes_leaves_one_continuous_record(tmp_path):
     facts = RunRecord.load(tmp_path)
     assert [x["state"] for x in facts["sessions"]] == ["running", "finished"]
     assert facts["state"] == "finished" and facts["process"]["pid"] == os.getpid()
+
+
+def records_of(directory):
+    lines = [json.loads(line) for line in (directory / "stats.jsonl").read_text().splitlines()]
+    assert json.loads((directory / "stats.json").read_text()) == lines
+    return lines
+
+
+def test_what_comes_later_at_the_same_step_joins_its_record(tmp_path):
+    monitors = Monitors([JSONWriter()])
+    monitors.open(RunInfo(tmp_path))
+    for step in (1, 2):
+        monitors.at(step, 1)
+        monitors.put_scalar("long/name/of/a/scalar", 0.123456789)
+        monitors.flush()
+        monitors.put_scalar("long/name/of/a/scalar", 1)
+        monitors.put_scalar("late", step)
+        monitors.persist()
+        assert records_of(tmp_path)[-1]["late"] == step
+    monitors.close()
+    assert [list(record.values()) for record in records_of(tmp_path)] == [
+        [1, 1, 1.0, 1.0],
+        [1, 2, 1.0, 2.0],
+    ]
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_a_resumed_run_adds_to_the_record_of_its_step_and_repeats_nothing(tmp_path, before):
+    monitors = Monitors([JSONWriter()])
+    monitors.open(RunInfo(tmp_path))
+    for step in range(1, before + 1):
+        monitors.at(step, 1)
+        monitors.put_scalar("rate", 0.1)
+    monitors.close()
+    monitors = Monitors([JSONWriter()])
+    monitors.open(RunInfo(tmp_path, starting_step=before, resumed=True))
+    monitors.at(before, 1)
+    monitors.put_scalar("rate", 0.2)  # before training, say
+    monitors.put_scalar("new", 3)
+    monitors.at(before + 1, 1)
+    monitors.put_scalar("rate", 0.2)
+    monitors.close()
+    assert records_of(tmp_path)[before - 1 :] == [
+        {"epoch_num": 1, "global_step": before, "rate": 0.1, "new": 3.0},
+        {"epoch_num": 1, "global_step": before + 1, "rate": 0.2},
+    ]
+    assert monitors.get_history("rate")[-2:] == [(before, 0.1), (before + 1, 0.2)]

@@ -65,6 +65,7 @@ class Callbacks(Callback):
         ]
 
     def deliver(self, wanted: list[tuple[Callback, list[str]]], values: dict[str, Any]) -> None:
+        self.trainer.monitors.at(self.trainer.global_step, self.trainer.epoch_num)
         for callback, names in wanted:
             callback.after_run([values[name] for name in names] if names else None)
 

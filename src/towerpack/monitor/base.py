@@ -84,6 +84,13 @@ class MonitorBase:
     def process_times(self, times: EpochTimes, verdict: str, step: int, epoch: int) -> None:
         """Where an epoch's time went. Its numbers come as scalars `time/...` as well."""
 
+    def persist(self) -> None:
+        """Puts what it has where the end of this process does not reach it.
+
+        Comes before every checkpoint, also in the middle of an epoch: a run that is taken up there
+        does not put again what came before.
+        """
+
     def flush(self, step: int, epoch: int) -> None: ...
 
     def end(self, error: BaseException | None) -> None:

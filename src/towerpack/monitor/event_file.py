@@ -121,6 +121,9 @@ class TFEventWriter(MonitorBase):
     def process_event(self, serialized: bytes, step: int, epoch: int) -> None:
         self._write_record(serialized)
 
+    def persist(self) -> None:
+        self._flush()
+
     def flush(self, step: int, epoch: int) -> None:
         self._join_graph()
         self._flush()

@@ -37,6 +37,8 @@ class Monitors:
         self.monitors = list(monitors)
         self.step = self.epoch = 0
         self._history: dict[str, list[tuple[int, float]]] = {}
+        self._put_before: set[str] = set()  # at the step that the run was taken up at
+        self._taken_up_at: int | None = None
 
     def open(self, run: RunInfo) -> None:
         """Opens every monitor; the history of a resumed run is what they still have of it."""
@@ -46,12 +48,19 @@ class Monitors:
             if not self._history:
                 for name, step, value in monitor.history():
                     self._history.setdefault(name, []).append((step, value))
+        if run.resumed:
+            self._taken_up_at = run.starting_step
+            latest = {name: points[-1][0] for name, points in self._history.items()}
+            self._put_before = {name for name in latest if latest[name] == run.starting_step}
 
     def at(self, step: int, epoch: int) -> None:
         """Says when what follows is put."""
         self.step, self.epoch = step, epoch
 
     def put_scalar(self, name: str, value: float) -> None:
+        """A number. What the run had put already at the step where it goes on stays as it was."""
+        if self.step == self._taken_up_at and name in self._put_before:
+            return
         number = float(value)
         self._history.setdefault(name, []).append((self.step, number))
         for monitor in self.monitors:
@@ -143,6 +152,11 @@ class Monitors:
         if name not in self._history:
             raise KeyError(f"nothing was logged as {name!r}; known are {sorted(self._history)}")
         return self._history[name]
+
+    def persist(self) -> None:
+        """Before a checkpoint: what was put by now must not be lost with this process."""
+        for monitor in self.monitors:
+            monitor.persist()
 
     def flush(self) -> None:
         for monitor in self.monitors:

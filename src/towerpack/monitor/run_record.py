@@ -15,7 +15,12 @@ from typing import Any
 from towerpack.core.files import atomic_file
 from towerpack.monitor.base import MonitorBase, RunInfo
 from towerpack.monitor.environment import environment
-from towerpack.monitor.json_writer import read_records
+from towerpack.monitor.json_writer import (
+    JSONWriter,
+    earlier_records,
+    read_records,
+    scalars_of,
+)
 from towerpack.monitor.process_identity import process_identity
 from towerpack.monitor.verdict import EpochTimes
 
@@ -85,17 +90,13 @@ class RunRecord(MonitorBase):
             "steps_per_epoch": run.steps_per_epoch,
             "steps_per_second": None,
             "verdict": "",
-            "scalars": before["scalars"] if before else {},
+            "scalars": _earlier_points(run, run.directory) or (before or {}).get("scalars", {}),
             "hyperparameters": before["hyperparameters"] if before else {},
             "configuration": plain(run.configuration),
             "environment": environment(),
             "devices": list(run.devices),
         }
-        times = [
-            x
-            for x in self.load_times(run.directory)
-            if run.is_before(x["global_step"], x["epoch_num"])
-        ]
+        times = earlier_records(run.directory / self.TIMES, run)
         with atomic_file(run.directory / self.TIMES, "w") as file:
             file.writelines(json.dumps(record) + "\n" for record in times)
         self._last_step, self._last_time = run.starting_step, time.monotonic()
@@ -104,15 +105,7 @@ class RunRecord(MonitorBase):
     def process_scalar(self, name: str, value: float, step: int, epoch: int) -> None:
         if self._directory is None:
             return
-        known = self._facts["scalars"].setdefault(name, {})
-        point = [value if math.isfinite(value) else None, step, epoch]
-        known["last"] = point
-        if not math.isfinite(value) or name.startswith(NOT_RANKED):
-            return
-        if "min" not in known or value < known["min"][0]:
-            known["min"] = point
-        if "max" not in known or value > known["max"][0]:
-            known["max"] = point
+        note_point(self._facts["scalars"], name, value, step, epoch)
 
     def process_hyperparameters(self, values: Mapping[str, Any]) -> None:
         if self._directory is not None:
@@ -165,6 +158,34 @@ class RunRecord(MonitorBase):
         with atomic_file(self._directory / self.FILE, "w") as file:
             json.dump(self._facts, file, indent=1, allow_nan=False)
         self._written = time.monotonic()
+
+
+def note_point(
+    scalars: dict[str, dict[str, list[Any]]], name: str, value: float, step: int, epoch: int
+) -> None:
+    """Makes a value the last of its name, and the smallest or largest if it is."""
+    known = scalars.setdefault(name, {})
+    point = [value if math.isfinite(value) else None, step, epoch]
+    known["last"] = point
+    if not math.isfinite(value) or name.startswith(NOT_RANKED):
+        return
+    if "min" not in known or value < known["min"][0]:
+        known["min"] = point
+    if "max" not in known or value > known["max"][0]:
+        known["max"] = point
+
+
+def _earlier_points(run: RunInfo, directory: Path) -> dict[str, Any]:
+    """Of the part of the run that is done, from the scalars themselves.
+
+    The last `run.json` may be older than the checkpoint, or know what came after it and is about to
+    come again.
+    """
+    scalars: dict[str, Any] = {}
+    for record in earlier_records(directory / JSONWriter.LINES, run):
+        for name, value in scalars_of(record):
+            note_point(scalars, name, value, record["global_step"], record["epoch_num"])
+    return scalars
 
 
 def plain(value: Any) -> Any:

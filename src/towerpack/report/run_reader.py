@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from towerpack.monitor import JSONWriter, RunRecord
+from towerpack.monitor.json_writer import WHEN
 from towerpack.monitor.process_identity import is_alive
 from towerpack.report.better import direction, headline
 from towerpack.report.checkpoints import find_checkpoints
@@ -15,7 +16,6 @@ from towerpack.report.event_images import read_images
 from towerpack.report.overall_times import overall_times
 
 POINTS_KEPT = 1500  # of a curve: more than a screen has pixels for
-NOT_CURVES = ("epoch_num", "global_step")
 
 
 class NoRunError(ValueError):
@@ -36,7 +36,7 @@ def read_run(directory: str | Path) -> dict[str, Any]:
             f"expected a run's directory with {RunRecord.FILE} or {JSONWriter.LINES}, received "
             f"{directory}" + ("" if directory.is_dir() else ", which is no directory")
         )
-    names = sorted({name for record in records for name in record} - set(NOT_CURVES))
+    names = sorted({name for record in records for name in record} - set(WHEN))
     shown_first = headline(names)
     times = RunRecord.load_times(directory)
     return {

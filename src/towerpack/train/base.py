@@ -297,6 +297,8 @@ class Trainer:
 
     def _settle(self) -> None:
         actions, self._settling = self._settling, []
+        if actions:
+            self.monitors.persist()
         for action in actions:
             action()
         if self._stop is not None:
