@@ -74,6 +74,26 @@ def test_a_fetch_runs_no_side_effect_of_the_tower():
     assert int(counter) == 0
 
 
+def test_a_call_does_not_print_its_inputs():
+    """TensorFlow would, into the message of an error that it catches itself: slow."""
+    tower = TracedTower(TinyModel().tower_func(), VariableStore(), name="tower1")
+    predict = tower.function(["x"], ["prob"])
+
+    def refuse(value):
+        raise AssertionError(f"printed {value}")
+
+    x, _ = tiny_arrays()
+    with np.printoptions(formatter={"all": refuse}):
+        predict(x)
+
+
+def test_an_input_of_another_shape_is_refused():
+    tower = TracedTower(TinyModel().tower_func(), VariableStore())
+    predict = tower.function(["x"], ["prob"])
+    with pytest.raises(ValueError, match=r"expected 'x' of shape \(None, \d+\), received \(3,\)"):
+        predict(np.zeros(3, np.float32))
+
+
 def test_names_carry_no_tower_prefix():
     tower = TracedTower(TinyModel().tower_func(), VariableStore(), name="tower1")
     assert tower.handle.get_tensor("prob").name == "tower1/prob:0"

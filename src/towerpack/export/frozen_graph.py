@@ -13,6 +13,7 @@ from towerpack._tensorflow import tf, v1
 from towerpack.core.optional import require
 from towerpack.export.fold_constants import fold_constants
 from towerpack.export.inference_graph import InferenceGraph, Runner, reachable
+from towerpack.tower.traced import prune
 
 TOLERANCE = 1e-5
 TEXT_SUFFIX = ".pbtxt"
@@ -79,7 +80,7 @@ def open_graph(graph_def: Any, inputs: Mapping[str, str], outputs: Mapping[str, 
     wrapped = v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph_def, name=""), [])
     feeds = [wrapped.graph.as_graph_element(name) for name in inputs.values()]
     fetches = [wrapped.graph.as_graph_element(name) for name in outputs.values()]
-    pruned = wrapped.prune(feeds, fetches)
+    pruned = prune(wrapped, feeds, fetches)
 
     def run(given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         tensors = [

@@ -41,18 +41,35 @@ class TracedTower:
                 f"no inputs are named {unknown}; the tower has {self.tower_func.input_names}"
             )
         feeds = [self.handle.get_tensor(name) for name in names]
-        return self._wrapped.prune(feeds, self.handle.get_tensors(output_names))
+        return prune(self._wrapped, feeds, self.handle.get_tensors(output_names))
 
     def function(
         self, input_names: Sequence[str] | None, output_names: Sequence[str]
     ) -> Callable[..., list[Any]]:
+        """`prune` as a function of arrays or tensors; one of another shape is an error."""
         pruned = self.prune(input_names, output_names)
         names = self.tower_func.input_names if input_names is None else input_names
-        dtypes = [self.handle.get_tensor(name).dtype for name in names]
+        feeds = [self.handle.get_tensor(name) for name in names]
 
         def run(*inputs: Any) -> list[Any]:
-            return pruned(
-                *(tf.convert_to_tensor(x, dtype) for x, dtype in zip(inputs, dtypes, strict=True))
-            )
+            tensors = [
+                tf.convert_to_tensor(x, feed.dtype) for x, feed in zip(inputs, feeds, strict=True)
+            ]
+            for name, tensor, feed in zip(names, tensors, feeds, strict=True):
+                if not feed.shape.is_compatible_with(tensor.shape):
+                    raise ValueError(
+                        f"expected {name!r} of shape {feed.shape}, received {tensor.shape}"
+                    )
+            return pruned(*tensors)
 
         return run
+
+
+def prune(wrapped: Any, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
+    """The part of a wrapped function between these tensors, quick to call.
+
+    It gets a signature, since without one every call first fails to find it, and prints its inputs
+    into an error that nobody sees: milliseconds for an image.
+    """
+    signature = tuple(tf.TensorSpec(feed.shape, feed.dtype) for feed in feeds)
+    return wrapped.prune(list(feeds), list(fetches), input_signature=(signature, {}))
