@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from towerpack.export.compare import ExportError, check_difference, largest_difference
+from towerpack.export.compare import ExportError, checked_difference, largest_difference
 
 
 def difference(expected, received):
@@ -20,12 +20,20 @@ def test_others_by_the_share_that_differs():
 
 def test_nan_and_infinity_are_equal_to_themselves_only():
     assert difference([np.nan, np.inf, 1.0], [np.nan, np.inf, 1.0]) == 0
-    for received in ([0.0], [np.inf]):
-        found = difference([np.nan], received)
+    for expected, received in (([np.nan], [0.0]), ([np.nan], [np.inf]), ([1.0], [np.nan])):
         with pytest.raises(ExportError):
-            check_difference(found, 1e9, "it")
-    with pytest.raises(ExportError):
-        check_difference(difference([1.0], [np.nan]), 1e9, "it")
+            check(expected, received, 1e9)
+
+
+def check(expected, received, tolerance):
+    sides = [lambda _, y=y: {"y": np.asarray(y)} for y in (expected, received)]
+    return checked_difference(*sides, [{}, {}], tolerance, "it")
+
+
+def test_a_difference_over_the_tolerance_is_an_error_with_both_numbers():
+    assert check([1.0], [1.25], 0.25) == 0.25
+    with pytest.raises(ExportError, match=r"it, reloaded, differs .* by 0.25.* tolerance 0.1;"):
+        check([1.0], [1.25], 0.1)
 
 
 def test_missing_outputs_and_other_shapes_are_errors():

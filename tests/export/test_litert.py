@@ -4,7 +4,7 @@ import pytest
 from tests.export.small_net import small_config, small_images
 from towerpack._tensorflow import tf
 from towerpack.dataflow import BatchData, DataFromArrays
-from towerpack.export import ExportError, ModelExporter
+from towerpack.export import ExportError, ModelExporter, list_graph
 from towerpack.export.litert import open_litert
 from towerpack.predict import OfflinePredictor
 
@@ -33,6 +33,30 @@ def test_three_precisions(tmp_path):
         np.testing.assert_allclose(received, expected, atol=0.1)
 
 
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_a_fixed_batch_size(precision, tmp_path):
+    exporter = ModelExporter(small_config(), probe=[small_images(5)])
+    report = exporter.export_litert(
+        tmp_path / "m.tflite",
+        precision=precision,
+        calibration=calibration() if precision == "int8" else None,
+        batch_size=2,
+    )
+    assert report.inputs == {"image": ["float32", [2, 8, 8, 1]]}
+    (row,) = list_graph(report.path).inputs
+    assert row[2] == "[2x8x8x1]"
+    (expected,) = OfflinePredictor(small_config())(small_images(2))
+    received = open_litert(report.path)({"image": small_images(2)})["prob"]
+    np.testing.assert_allclose(received, expected, atol=0.1 if precision == "int8" else 1e-5)
+
+
+def test_a_batch_size_that_the_inputs_do_not_fit(tmp_path):
+    exporter = ModelExporter(function_config(tf.abs, [3, 2]))
+    with pytest.raises(ValueError, match=r"batch_size=1 fits, received 'x' of shape \(3, 2\)"):
+        exporter.export_litert(tmp_path / "m.tflite", batch_size=1)
+    assert exporter.export_litert(tmp_path / "m.tflite", batch_size=3).largest_difference == 0
+
+
 def test_operations_that_litert_lacks_are_named(tmp_path):
     exporter = ModelExporter(function_config(tf.tan))
     with pytest.raises(ExportError, match=r"received \['Tan'\], which need the select-TF-ops"):
@@ -52,10 +76,10 @@ def test_operations_that_nobody_has_are_an_error_that_names_them(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def function_config(function):
+def function_config(function, shape=(None, 2)):
     return small_config(
         tower_func=lambda x: tf.identity(function(x), name="y"),
-        input_signature=[tf.TensorSpec([None, 2], tf.float32, "x")],
+        input_signature=[tf.TensorSpec(shape, tf.float32, "x")],
         input_names=["x"],
         output_names=["y"],
         session_init=None,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from towerpack._tensorflow import tf
-from towerpack.export.probe import BATCH, SIZE, first_row, probe_inputs
+from towerpack.export.probe import BATCH, SIZE, probe_inputs, tries
 
 SPECS = [
     tf.TensorSpec([None, None, 3], tf.uint8, "pixels"),
@@ -35,7 +35,17 @@ def test_a_rank_that_is_not_known_cannot_be_made_up():
         probe_inputs([tf.TensorSpec(None, tf.float32, "x")])
 
 
-def test_the_first_row_alone_where_the_batch_size_is_free():
-    inputs = probe_inputs(SPECS)
-    assert first_row(inputs, SPECS)["pixels"].shape[0] == 1
-    assert first_row({"x": np.zeros(3)}, [tf.TensorSpec([3], tf.float32, "x")]) is None
+def batches(inputs, *shapes):
+    specs = [
+        tf.TensorSpec(shape, tf.float32, key) for key, shape in zip(inputs, shapes, strict=True)
+    ]
+    return [{key: x.tolist() for key, x in given.items()} for given in tries(inputs, specs)]
+
+
+def test_all_rows_and_the_first_alone_or_batches_of_a_fixed_size():
+    x, y = np.arange(3), np.arange(2)
+    assert batches({"x": x}, [None]) == [{"x": [0, 1, 2]}, {"x": [0]}]
+    assert batches({"x": x}, [2]) == [{"x": [0, 1]}, {"x": [2, 0]}]
+    assert batches({"x": x, "y": y}, [None], [None]) == [{"x": [0, 1, 2], "y": [0, 1]}]
+    assert batches({"x": x, "y": x}, [None], [3]) == [{"x": [0, 1, 2], "y": [0, 1, 2]}]
+    assert batches({"x": np.array(1)}, []) == [{"x": 1}]

@@ -119,11 +119,17 @@ def _export(exporter: Any, directory: Path, formats: str, calibration: Any) -> N
     unknown = [name for name in wanted if name not in FORMATS]
     if unknown:
         raise typer.BadParameter(f"expected formats of {list(FORMATS)}, received {unknown}")
-    if calibration is None and "litert_int8" in wanted:
-        if formats != "all":
-            raise typer.BadParameter("litert_int8 needs --calibration")
-        wanted.remove("litert_int8")
-        typer.echo("litert_int8 is left out: it needs --calibration")
+    lacking = {}
+    if calibration is None:
+        lacking["litert_int8"] = "it needs --calibration"
+    if any(spec.shape.rank == 0 or spec.shape[0] not in (None, 1) for spec in exporter.graph.specs):
+        lacking["litert_batch1"] = "the model has a batch size of its own"
+    for name, reason in lacking.items():
+        if name in wanted:
+            if formats != "all":
+                raise typer.BadParameter(f"{name}: {reason}")
+            wanted.remove(name)
+            typer.echo(f"{name} is left out: {reason}")
     try:
         export_formats(exporter, directory, wanted, calibration)
     except ExportError as error:

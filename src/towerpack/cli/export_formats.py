@@ -28,6 +28,7 @@ FORMATS: dict[str, Callable[[ModelExporter, Path, Any], ExportReport]] = {
     "litert_float16": lambda e, d, _: e.export_litert(
         d / "model_float16.tflite", precision="float16"
     ),
+    "litert_batch1": lambda e, d, _: e.export_litert(d / "model_batch1.tflite", batch_size=1),
     "litert_int8": lambda e, d, calibration: e.export_litert(
         d / "model_int8.tflite", precision="int8", calibration=calibration
     ),
@@ -60,35 +61,35 @@ def export_formats(
 
 
 def _measure(report: ExportReport, exporter: ModelExporter) -> None:
-    """Adds the time of a call for each batch size, where there is a runtime and it is free."""
-    specs = exporter.graph.specs
-    free = all(spec.shape.rank and spec.shape[0] is None for spec in specs)
-    if report.format == "weights" or report.largest_difference is None or not free:
+    """Adds the time of a call for each batch size that it takes, where there is a runtime."""
+    if report.format == "weights" or report.largest_difference is None:
         return
-    inputs = probe_inputs(specs, exporter.probe)
+    inputs = probe_inputs(exporter.graph.specs, exporter.probe)
     export = open_export(report.path)
     for size in BATCHES:
-        report.latency_ms[str(size)] = round(latency_ms(export, batch_of(inputs, size)), 3)
+        if all(shape and shape[0] in (None, size) for _, shape in report.inputs.values()):
+            report.latency_ms[str(size)] = round(latency_ms(export, batch_of(inputs, size)), 3)
     write_record(report)
 
 
 def print_table(reports: Sequence[ExportReport]) -> None:
-    table = Table(box=box.SIMPLE, collapse_padding=True)
+    """What came out, as a table of Markdown."""
+    table = Table(box=box.MARKDOWN)
     for heading in ("format", "file"):
         table.add_column(heading, no_wrap=True)
-    # In two lines, so that the table fits into 80 columns.
-    for heading in ("size", "largest\ndiff.", *(f"ms at\nbatch {n}" for n in BATCHES)):
-        table.add_column(heading, justify="right")
+    for heading in ("MB", "diff.", *(f"ms at {n}" for n in BATCHES)):
+        table.add_column(heading, no_wrap=True, justify="right")
     for report in reports:
         difference = report.largest_difference
         table.add_row(
             report.format,
             report.path.name,
-            f"{report.bytes / 1e6:.2f} MB",
-            "not checked" if difference is None else f"{difference:.1e}",
+            f"{report.bytes / 1e6:.2f}",
+            "not run" if difference is None else f"{difference:.1e}",
             *(_milliseconds(report.latency_ms.get(str(size))) for size in BATCHES),
         )
     Console().print(table)
+    Console().print("diff.: the largest from the tower; ms at n: one call with a batch of n")
 
 
 def _milliseconds(time: float | None) -> str:

@@ -18,31 +18,56 @@ def predict(
     checkpoint: Annotated[str, typer.Option(help="For FILE.py:NAME: its weights.")] = "",
     inputs: Annotated[str, typer.Option(help="For FILE.py:NAME: inputs needed, or all.")] = "",
     outputs: Annotated[str, typer.Option(help="For FILE.py:NAME: tensors, with commas.")] = "",
-    batch: Annotated[int, typer.Option(min=1, help="Rows in one call.")] = 64,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Rows in one call, where the model leaves it open.")
+    ] = 64,
     scale: Annotated[
         float, typer.Option(help="Pixels times this, where the model takes floats.")
     ] = 1 / 255,
+    bgr: Annotated[bool, typer.Option("--bgr", help="Pictures as BGR instead of RGB.")] = False,
     ema: Annotated[
         bool, typer.Option("--ema", help="The moving averages, not the weights.")
     ] = False,
 ) -> None:
     """Predict images or the rows of an .npz; a directory gets a file, or picture, for each."""
-    import numpy as np
-
-    from towerpack.cli.predict_files import read_inputs, write_outputs
+    from towerpack.cli.predict_inputs import open_inputs
+    from towerpack.cli.predict_outputs import open_outputs
     from towerpack.core.progress import Progress
+    from towerpack.export.probe import in_batches
 
     specs, run = _open(model, checkpoint, inputs, outputs, ema)
-    rows = read_inputs(input, specs, scale)
-    parts: list[dict[str, Any]] = []
+    rows = open_inputs(input, specs, scale, bgr)
+    results = open_outputs(output, rows.names, bgr)
+    fixed = _fixed_batch(specs)
+    size, keys = fixed or batch, ""
     with Progress(len(rows), "predicting", "rows") as bar:
-        for start in range(0, len(rows), batch):
-            part = {name: array[start : start + batch] for name, array in rows.arrays.items()}
-            parts.append(run(part))
-            bar.update(min(batch, len(rows) - start))
-    results = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    write_outputs(output, results, rows.names)
-    typer.echo(f"{len(rows)} predicted: {', '.join(results)} -> {output}")
+        for start in range(0, len(rows), size):
+            names = rows.names[start : start + size]
+            given = rows.read(range(start, start + len(names)))
+            if fixed:
+                (given,) = in_batches(given, size)  # the last one filled up
+            found = run(given)
+            _check_rows(found, size if fixed else len(names))
+            results.add(names, {key: array[: len(names)] for key, array in found.items()})
+            keys = ", ".join(found)
+            bar.update(len(names))
+    results.close()
+    typer.echo(f"{len(rows)} predicted: {keys} -> {output}")
+
+
+def _fixed_batch(specs: dict[str, Any]) -> int | None:
+    """The batch size that the model's inputs have, if it is fixed."""
+    sizes = {shape[0] for _, shape in specs.values() if shape}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _check_rows(outputs: dict[str, Any], rows: int) -> None:
+    for key, array in outputs.items():
+        if array.shape[:1] != (rows,):
+            raise typer.BadParameter(
+                f"expected outputs with a row for each of {rows} inputs, received {key!r} of shape "
+                f"{array.shape}"
+            )
 
 
 def _open(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
+
+from towerpack.export.runner import Runner
 
 
 class ExportError(RuntimeError):
@@ -50,11 +52,25 @@ def _difference(expected: np.ndarray, received: np.ndarray) -> float:
         return float(np.max(np.where(same, 0.0, np.abs(expected - received)))) / scale
 
 
-def check_difference(difference: float, tolerance: float, name: str) -> None:
-    """Raises `ExportError` unless the difference is within the tolerance."""
-    if not difference <= tolerance:
-        raise ExportError(
-            f"{name}, reloaded, differs from the tower by {difference:.3g}, which is more than the "
-            f"tolerance {tolerance:g}; nothing was written. If that is good enough, pass "
-            "tolerance="
-        )
+def checked_difference(
+    expected: Runner,
+    received: Runner,
+    inputs: Iterable[Mapping[str, np.ndarray]],
+    tolerance: float,
+    name: str,
+) -> float:
+    """The largest difference between two functions on these inputs.
+
+    Raises `ExportError` unless it is within the tolerance.
+    """
+    largest = 0.0
+    for given in inputs:
+        difference = largest_difference(expected(given), received(given))
+        if not difference <= tolerance:
+            raise ExportError(
+                f"{name}, reloaded, differs from the tower by {difference:.3g}, which is more than "
+                f"the tolerance {tolerance:g}; nothing was written. If that is good enough, pass "
+                "tolerance="
+            )
+        largest = max(largest, difference)
+    return largest

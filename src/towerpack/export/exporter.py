@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ import numpy as np
 from towerpack.core import logger
 from towerpack.core.files import atomic_directory, fsync_path
 from towerpack.export import frozen_graph, litert, onnx_model, saved_model, weights
-from towerpack.export.compare import ExportError, check_difference, largest_difference
-from towerpack.export.inference_graph import InferenceGraph, Runner, build
-from towerpack.export.probe import first_row, probe_inputs
+from towerpack.export.compare import ExportError, checked_difference
+from towerpack.export.inference_graph import InferenceGraph, build
+from towerpack.export.probe import probe_inputs, tries
 from towerpack.export.record import ExportReport, describe_specs, size_of, write_record
+from towerpack.export.runner import Runner
 from towerpack.export.signature import Signature
 from towerpack.predict import PredictConfig
 
@@ -74,11 +75,14 @@ class ModelExporter:
             for name, graph in graphs.items():
                 inputs = self._inputs if name == signature_name else self._inputs_for(graph)
                 runner = saved_model.open_saved_model(directory, name)
-                found = self._checked(graph, runner, inputs, tolerance, f"the signature {name!r}")
+                found = checked_difference(
+                    graph, runner, tries(inputs, graph.specs), tolerance, f"the signature {name!r}"
+                )
                 difference = max(difference, found)
         tensors = saved_model.signature_tensors(Path(path))
         tensors = {name: tensors[name] for name in graphs}  # the main one first
-        return self._report(path, "saved_model", difference, tolerance, signatures=tensors)
+        specs = self.graph.specs
+        return self._report(path, "saved_model", difference, tolerance, specs, signatures=tensors)
 
     def export_compact(
         self,
@@ -113,28 +117,35 @@ class ModelExporter:
         precision: litert.Precision = "float32",
         calibration: Iterable[Any] | None = None,
         tolerance: float | None = None,
+        batch_size: int | None = None,
         select_tf_ops: bool = False,
     ) -> ExportReport:
         """Writes a LiteRT (`.tflite`) file with weights of this precision.
 
-        For 'int8', `calibration` is a flow of batches of typical inputs. A model with operations
-        that LiteRT itself lacks is an error that names them: an app then needs the select-TF-ops
-        library, and LiteRT's interpreter for Python, which has none, cannot check the file. With
-        `select_tf_ops=True` such a file is written unchecked, and the report says so.
+        For 'int8', `calibration` is a flow of batches of typical inputs. `batch_size` fixes the
+        batch size, which LiteRT.js and the accelerators of many phones want.
+
+        A model with operations that LiteRT itself lacks is an error that names them: an app then
+        needs the select-TF-ops library, and LiteRT's interpreter for Python, which has none, cannot
+        check the file. With `select_tf_ops=True` such a file is written unchecked, and the report
+        says so.
         """
-        content = litert.convert_to_litert(self.graph, precision, calibration)
+        content = litert.convert_to_litert(self.graph, precision, calibration, batch_size)
+        specs = self.graph.specs
+        if batch_size is not None:
+            specs = litert.fixed_specs(specs, batch_size)
         limit = litert.TOLERANCES[precision] if tolerance is None else tolerance
         ops = litert.select_tf_ops(content)
         name = f"litert {precision}"
         if not ops:
-            return self._file(path, name, content, litert.open_litert, limit)
+            return self._file(path, name, content, litert.open_litert, limit, specs)
         if not select_tf_ops:
             raise ExportError(
                 f"expected operations of LiteRT, received {ops}, which need the select-TF-ops "
                 "library in an app and cannot be checked here; nothing was written. Leave them out "
                 "of the inference graph, or pass select_tf_ops=True to write it unchecked"
             )
-        return self._file(path, name, content, None, limit, select_tf_ops=ops)
+        return self._file(path, name, content, None, limit, specs, select_tf_ops=ops)
 
     def export_onnx(
         self,
@@ -178,9 +189,11 @@ class ModelExporter:
         content: bytes,
         reopen: Callable[[Path], Runner] | None,
         tolerance: float,
-        select_tf_ops: Iterable[str] = (),
+        specs: Sequence[Any] | None = None,
+        **more: Any,
     ) -> ExportReport:
-        path = Path(path)
+        """Writes the content under its name once it was checked; `specs` are its own inputs."""
+        path, specs = Path(path), specs or self.graph.specs
         path.parent.mkdir(parents=True, exist_ok=True)
         # In the same directory, so that it can be renamed, and under its own name, which readers
         # take the format from.
@@ -189,32 +202,23 @@ class ModelExporter:
             written.write_bytes(content)
             difference = None
             if reopen is not None:
-                difference = self._checked(
-                    self.graph, reopen(written), self._inputs, tolerance, f"the {name}"
+                runner, inputs = reopen(written), tries(self._inputs, specs)
+                difference = checked_difference(
+                    self.graph, runner, inputs, tolerance, f"the {name}"
                 )
             fsync_path(written)
             os.replace(written, path)
         fsync_path(path.parent)
-        return self._report(path, name, difference, tolerance, select_tf_ops=list(select_tf_ops))
-
-    def _checked(
-        self,
-        graph: InferenceGraph,
-        runner: Runner,
-        inputs: dict[str, np.ndarray],
-        tolerance: float,
-        name: str,
-    ) -> float:
-        difference = 0.0
-        for given in (inputs, first_row(inputs, graph.specs)):
-            if given is not None:
-                found = largest_difference(graph(given), runner(given))
-                check_difference(found, tolerance, name)
-                difference = max(difference, found)
-        return difference
+        return self._report(path, name, difference, tolerance, specs, **more)
 
     def _report(
-        self, path: str | Path, name: str, difference: float | None, tolerance: float, **more: Any
+        self,
+        path: str | Path,
+        name: str,
+        difference: float | None,
+        tolerance: float,
+        specs: Sequence[Any],
+        **more: Any,
     ) -> ExportReport:
         path = Path(path)
         report = ExportReport(
@@ -223,7 +227,7 @@ class ModelExporter:
             bytes=size_of(path),
             tolerance=tolerance,
             largest_difference=difference,
-            inputs=describe_specs(self.graph.specs),
+            inputs=describe_specs(specs),
             outputs=self.graph.output_keys,
             **more,
         )

@@ -12,7 +12,8 @@ from google.protobuf import text_format
 from towerpack._tensorflow import tf, v1
 from towerpack.core.optional import require
 from towerpack.export.fold_constants import fold_constants
-from towerpack.export.inference_graph import InferenceGraph, Runner, reachable
+from towerpack.export.inference_graph import InferenceGraph, reachable
+from towerpack.export.runner import Runner
 from towerpack.tower.traced import prune
 
 TOLERANCE = 1e-5

@@ -5,7 +5,7 @@ Variables that only training needs, those of optimizers above all, are not part 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,6 @@ from towerpack.export.signature import Signature
 from towerpack.predict import PredictConfig
 from towerpack.predict.offline import load_weights, variables_read
 from towerpack.tower import TracedTower, VariableStore, get_op_tensor_name
-
-Runner = Any  # a function from {key: array} to {key: array}
 
 
 class InferenceGraph:
@@ -41,17 +39,18 @@ class InferenceGraph:
             for key, name in names.items()
         ]
         self.variables: dict[str, Any] = variables_read(self.pruned, store)
-        self.function = tf.function(
-            self._rebuilt(list(names.values())),
-            input_signature=self.specs,
-            autograph=False,
-        )
-        self.concrete = self.function.get_concrete_function()
+        self._build = self._rebuilt(list(names.values()))
+        self.concrete = self.concrete_for(self.specs)
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         tensors = [tf.convert_to_tensor(inputs[spec.name], spec.dtype) for spec in self.specs]
         outputs = self.pruned(*tensors)
         return {key: output.numpy() for key, output in zip(self.output_keys, outputs, strict=True)}
+
+    def concrete_for(self, specs: Sequence[Any]) -> Any:
+        """`concrete` for inputs of other, narrower shapes."""
+        function = tf.function(self._build, input_signature=list(specs), autograph=False)
+        return function.get_concrete_function()
 
     def _rebuilt(self, input_names: list[str]) -> Callable[..., dict[str, Any]]:
         """A function that builds the pruned graph again, without captures that nothing needs."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,8 +12,10 @@ import numpy as np
 
 from towerpack._tensorflow import tf
 from towerpack.core.optional import require
-from towerpack.export.inference_graph import InferenceGraph, Runner
+from towerpack.export.inference_graph import InferenceGraph
+from towerpack.export.probe import in_batches
 from towerpack.export.quiet import quiet
+from towerpack.export.runner import Runner
 from towerpack.predict.base import inputs_of
 
 Precision = Literal["float32", "float16", "int8"]
@@ -27,8 +30,24 @@ CUSTOM_OPS = re.compile(r"Custom ops: (.*)")
 FLEX_OP = re.compile(rb"Flex([A-Z][A-Za-z0-9]+)")
 
 
+def fixed_specs(specs: Sequence[Any], batch_size: int) -> list[Any]:
+    """The inputs with this batch size; theirs, if they have one, must be the same."""
+    fixed = []
+    for spec in specs:
+        if not spec.shape.rank or spec.shape[0] not in (None, batch_size):
+            raise ValueError(
+                f"expected inputs that batch_size={batch_size} fits, received {spec.name!r} of "
+                f"shape {spec.shape}"
+            )
+        fixed.append(tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype, spec.name))
+    return fixed
+
+
 def convert_to_litert(
-    graph: InferenceGraph, precision: Precision, calibration: Iterable[Any] | None
+    graph: InferenceGraph,
+    precision: Precision,
+    calibration: Iterable[Any] | None,
+    batch_size: int | None = None,
 ) -> bytes:
     """The content of a `.tflite` file; operations that LiteRT lacks are TensorFlow's own."""
     if precision not in TOLERANCES:
@@ -39,15 +58,21 @@ def convert_to_litert(
             "from which the ranges of activations are taken"
         )
     samples = None if calibration is None else _samples(graph, calibration)
+    concrete = graph.concrete
+    if batch_size is not None:
+        concrete = graph.concrete_for(fixed_specs(graph.specs, batch_size))
+        if samples is not None:
+            samples = [part for sample in samples for part in in_batches(sample, batch_size)]
+    convert = functools.partial(_convert, graph, concrete, precision, samples)
     with quiet():
         try:
-            return _convert(graph, precision, samples, select=False)
+            return convert(select=False)
         except Exception as error:  # its class is private
             if not NEEDS_OTHER_OPS.search(str(error)):
                 raise
     with quiet():
         try:
-            return _convert(graph, precision, samples, select=True)
+            return convert(select=True)
         except Exception as error:
             unknown = CUSTOM_OPS.search(str(error))
             if not unknown:
@@ -95,13 +120,14 @@ def _samples(graph: InferenceGraph, calibration: Iterable[Any]) -> list[dict[str
 
 def _convert(
     graph: InferenceGraph,
+    concrete: Any,
     precision: Precision,
     samples: list[dict[str, np.ndarray]] | None,
     select: bool,
 ) -> bytes:
     holder = tf.Module()
     holder.variables_by_name = graph.variables
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([graph.concrete], holder)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], holder)
     if precision != "float32":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if precision == "float16":

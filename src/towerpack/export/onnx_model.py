@@ -10,8 +10,9 @@ import numpy as np
 
 from towerpack.core.optional import require
 from towerpack.export.frozen_graph import frozen_graph
-from towerpack.export.inference_graph import InferenceGraph, Runner
+from towerpack.export.inference_graph import InferenceGraph
 from towerpack.export.quiet import quiet
+from towerpack.export.runner import Runner
 
 TOLERANCE = 1e-4  # other kernels, other orders of summation
 OPSET = 17  # the highest that tf2onnx 1.16 knows, and read by every current runtime

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from towerpack._tensorflow import tf
 from towerpack.export.frozen_graph import open_graph, read_graph
-from towerpack.export.inference_graph import Runner
 from towerpack.export.litert import open_litert
 from towerpack.export.onnx_model import open_onnx
 from towerpack.export.record import FILE, read_records
+from towerpack.export.runner import Runner
 from towerpack.export.saved_model import open_saved_model
 
 
@@ -28,7 +29,10 @@ class Export:
     run: Runner
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        given = {key: np.asarray(inputs[key], dtype) for key, (dtype, _) in self.inputs.items()}
+        given = {
+            key: np.asarray(inputs[key], tf.as_dtype(dtype).as_numpy_dtype)
+            for key, (dtype, _) in self.inputs.items()
+        }
         outputs: dict[str, np.ndarray] = self.run(given)
         return outputs
 

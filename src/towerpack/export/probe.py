@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,9 +58,34 @@ def _random(spec: Any, rng: np.random.Generator, batch: int) -> np.ndarray:
     )
 
 
-def first_row(inputs: Mapping[str, np.ndarray], specs: Sequence[Any]) -> dict[str, Any] | None:
-    """The same inputs with a batch of one; None where the batch size is fixed or differs."""
-    sizes = {np.shape(inputs[spec.name])[:1] for spec in specs}
-    if len(sizes) != 1 or any(not spec.shape.rank or spec.shape[0] for spec in specs):
-        return None
-    return {name: array[:1] for name, array in inputs.items()}
+def tries(
+    inputs: Mapping[str, np.ndarray], specs: Sequence[Any]
+) -> Iterator[Mapping[str, np.ndarray]]:
+    """The inputs as a model with these specs takes them.
+
+    All at once and the first row alone, where the batch size is free; batch after batch where it is
+    fixed; just as they are where the inputs have no common batch size.
+    """
+    sizes = {spec.shape[0] if spec.shape.rank else 0 for spec in specs}
+    rows = {np.shape(inputs[spec.name])[:1] for spec in specs}
+    if len(sizes) != 1 or len(rows) != 1 or 0 in sizes:
+        yield inputs
+        return
+    (size,) = sizes
+    if size is not None:
+        yield from in_batches(inputs, size)
+        return
+    yield inputs
+    yield {name: array[:1] for name, array in inputs.items()}
+
+
+def in_batches(inputs: Mapping[str, np.ndarray], size: int) -> Iterator[dict[str, np.ndarray]]:
+    """All rows in batches of this size; the last one is filled up with the first rows.
+
+    >>> [batch["x"].tolist() for batch in in_batches({"x": np.array([1, 2, 3])}, 2)]
+    [[1, 2], [3, 1]]
+    """
+    rows = max(len(array) for array in inputs.values())
+    for start in range(0, rows, size):
+        places = range(start, start + size)
+        yield {key: np.take(array, places, axis=0, mode="wrap") for key, array in inputs.items()}

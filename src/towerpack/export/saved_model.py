@@ -10,7 +10,8 @@ import numpy as np
 from tensorflow.core.protobuf import saved_model_pb2
 
 from towerpack._tensorflow import tf
-from towerpack.export.inference_graph import InferenceGraph, Runner
+from towerpack.export.inference_graph import InferenceGraph
+from towerpack.export.runner import Runner
 
 TOLERANCE = 1e-5  # the reloaded graph may be fused differently
 DEFAULT_SIGNATURE = "serving_default"
