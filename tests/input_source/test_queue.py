@@ -14,6 +14,7 @@ from towerpack.dataflow import (
     MapData,
     MultiProcessMapData,
 )
+from towerpack.dataflow.statistics import walk
 from towerpack.input_source import QueueInput, SignatureError, flow_input, journal
 from towerpack.input_source.journal import Mark
 from towerpack.input_source.signature import as_inputs
@@ -349,3 +350,9 @@ def test_steps_in_a_loop_of_the_graph_take_batches_in_order():
 
     np.testing.assert_array_equal(loop(tf.constant(40)), stream(tiny_flow(), 40))
     source.close()
+
+
+def test_the_counters_of_all_stages_are_there_before_a_thread_packs_the_flow():
+    """A worker's flow that gets an attribute while it is being pickled cannot be."""
+    source = QueueInput(tiny_flow())
+    assert all("statistics" in vars(stage) for stage in walk(source.flow))

@@ -7,9 +7,14 @@ from towerpack.callbacks import Callback, ModelSaver
 from towerpack.checkpoint import LoadError, get_all_checkpoints, save_checkpoint
 from towerpack.checkpoint.store import remove_checkpoint
 from towerpack.core import logger
+from towerpack.dataflow import BatchData, DataFromArrays, MultiProcessMapData
+from towerpack.models import ModelDesc
+from towerpack.tower import optimizer
 from towerpack.train import (
     AutoResumeTrainConfig,
     SimpleTrainer,
+    SyncMultiGPUTrainer,
+    SyncMultiGPUTrainerReplicated,
     TrainConfig,
     launch_train_with_config,
 )
@@ -35,13 +40,13 @@ class Steps(Callback):
         self.epochs.append(self.epoch_num)
 
 
-def train(*callbacks, epochs, config=TrainConfig, model=None, **options):
+def train(*callbacks, epochs, config=TrainConfig, model=None, flow=None, trainer=None, **options):
     steps = Steps()
-    trainer = SimpleTrainer(jit=False)
+    trainer = trainer or SimpleTrainer(jit=False)
     launch_train_with_config(
         config(
             model=model or TinyModel(),
-            dataflow=tiny_flow(),
+            dataflow=flow or tiny_flow(),
             callbacks=[steps, *callbacks],
             extra_callbacks=[],
             max_epoch=epochs,
@@ -134,3 +139,80 @@ def test_a_directory_of_tensorpack_gives_weights_and_epoch(directory):
     launch_train_with_config(config, trainer)
     assert trainer.global_step == 20
     np.testing.assert_array_equal(trainer.store["fc/W"], 1)
+
+
+class Numbered(ModelDesc):
+    """Notes which datapoints each tower has seen in which epoch."""
+
+    def __init__(self):
+        self.seen = []
+
+    def inputs(self):
+        return [tf.TensorSpec([None], tf.int64, "x")]
+
+    def build_graph(self, x):
+        weight = tf.compat.v1.get_variable("W", [], initializer=tf.zeros_initializer())
+        noted = tf.py_function(lambda values: self.seen.append(values.numpy().tolist()), [x], [])
+        with tf.control_dependencies([noted]):
+            return tf.reduce_mean(weight * tf.cast(x, tf.float32), name="cost")
+
+    def optimizer(self):
+        return optimizer.SGD(0.001)
+
+
+def numbered(batch, mapped):
+    flow = DataFromArrays(np.arange(24), shuffle=True)
+    if mapped:
+        flow = MultiProcessMapData(flow, 2, lambda dp: dp)
+    return BatchData(flow, batch)
+
+
+TRAINERS = {
+    "one": lambda: SimpleTrainer(jit=False),
+    "two, shared": lambda: SyncMultiGPUTrainer(2, jit=False),
+    "two, replicated": lambda: SyncMultiGPUTrainerReplicated(2, jit=False),
+}
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["by index", "from workers"])
+def test_other_towers_with_the_total_batch_kept_see_each_datapoint_once(directory, mapped, capsys):
+    """Each time resumed after the second of an epoch's four steps."""
+    seen = []
+    legs = ["one", "two, shared", "one", "two, replicated"]
+    for epoch, kind in enumerate(legs, 1):
+        model = Numbered()
+        train(
+            ModelSaver(every="2 steps"),
+            epochs=epoch,
+            model=model,
+            flow=numbered(6 if kind == "one" else 3, mapped),
+            trainer=TRAINERS[kind](),
+            steps_per_epoch=4,
+            resume="auto",
+        )
+        seen += [number for batch in model.seen for number in batch]
+        if epoch < len(legs):
+            remove_checkpoint(directory / f"model-{4 * epoch}")
+            del seen[-12:]
+    epochs = [seen[start : start + 24] for start in range(0, len(seen), 24)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(24))] * len(legs)
+    said = capsys.readouterr().err
+    assert "the total batch (towers x batch) stays 6: it was 1 x 6 and now is 2 x 3" in said
+    assert "received" not in said
+
+
+def test_another_total_batch_is_said(directory, capsys):
+    for epoch, kind in enumerate(["one", "two, shared"], 1):
+        train(
+            ModelSaver(),
+            epochs=epoch,
+            model=Numbered(),
+            flow=numbered(6, mapped=False),
+            trainer=TRAINERS[kind](),
+            steps_per_epoch=2,
+            resume="auto",
+        )
+    said = capsys.readouterr().err
+    assert "of the checkpoint, 1 x 6 = 6, received 2 x 6 = 12" in said
+    assert "2 times as many datapoints" in said
+    assert "Batches of 3 for each of 2 towers would keep it" in said

@@ -52,6 +52,11 @@ class InputSource:
         """How many batches make an epoch; None when that is not known."""
         return None
 
+    def batch_size(self) -> int | None:
+        """How many datapoints a tower takes at once; None when that is not known in advance."""
+        shape = self.signature[0].shape if self.signature else None
+        return shape[0] if shape is not None and shape.rank else None
+
     def wait(self, limit: int, taken: int, timeout: float | None = None) -> int:
         """Blocks until the next `limit` batches can be read without waiting.
 

@@ -32,6 +32,9 @@ class BatchQueueInput(QueueInput):
         self.datapoints_per_batch = batch_size
         super().__init__(ds, queue, queue_size=max(queue_size, 2 * batch_size))
 
+    def _rows(self) -> int:
+        return 1  # the flow is not batched: its position does not depend on `batch_size`
+
     def _datapoint_signature(self) -> Sequence[Any]:
         return [tf.TensorSpec(spec.shape[1:], spec.dtype, spec.name) for spec in self.signature]
 

@@ -106,6 +106,10 @@ class _DatasetReader(FeedfreeInput):
     def size(self) -> int | None:
         return self._size
 
+    def batch_size(self) -> int | None:
+        shape = tf.nest.flatten(self._dataset.element_spec)[0].shape
+        return (shape[0] if shape.rank else None) or super().batch_size()
+
     def wait(self, limit: int, taken: int, timeout: float | None = None) -> int:
         return limit if self._endless else min(limit, 1)
 
@@ -120,19 +124,21 @@ class _DatasetReader(FeedfreeInput):
         return None
 
     def state(self, taken: int) -> State:
-        return {"elements": self._skip + taken}
+        return {"elements": self._skip + taken, "batch_size": self.batch_size()}
 
     def restore(self, state: State | None) -> None:
         if self._started:
             raise RuntimeError("expected restore() before start()")
         if state is None:
             return
-        if not isinstance(state, dict) or set(state) != {"elements"}:
+        if not isinstance(state, dict) or "elements" not in state:
             raise ValueError(
                 f"expected the state of a TFDatasetInput ('elements'), received {state!r}; was it "
                 "saved by a run with another input source?"
             )
-        self._skip = state["elements"]
+        saved, size = state.get("batch_size"), self.batch_size()
+        elements = state["elements"]
+        self._skip = elements * saved // size if saved and size else elements
 
     def reset_state(self) -> None:
         if self._started:

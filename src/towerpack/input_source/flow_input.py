@@ -8,9 +8,10 @@ from typing import Any
 
 from towerpack.dataflow import RemoteDataZMQ
 from towerpack.dataflow.base import DataFlow, State, as_flow
-from towerpack.dataflow.statistics import walk
+from towerpack.dataflow.statistics import snapshot, walk
 from towerpack.input_source.base import EndOfData, InputSource
 from towerpack.input_source.journal import Journal, Mark
+from towerpack.input_source.other_batches import adapted, declared_batch_size
 from towerpack.input_source.signature import InputCheck
 from towerpack.input_source.stream import FlowStream
 
@@ -29,7 +30,11 @@ class FlowInput(InputSource):
 
     def __init__(self, ds: Any):
         self.flow: DataFlow = as_flow(ds)
+        # Makes the counters of all stages, which the trainer's thread would otherwise add to them
+        # while another thread packs the flow for its workers.
+        snapshot(self.flow)
         self._begin = Mark(0, {"epoch": 0}, 0)
+        self._restored: State = {}
         self._clear()
 
     def _clear(self) -> None:
@@ -77,6 +82,14 @@ class FlowInput(InputSource):
         except TypeError:
             return None
 
+    def batch_size(self) -> int | None:
+        size = self._rows()
+        return None if size is None else size * self.datapoints_per_batch
+
+    def _rows(self) -> int | None:
+        """How many datapoints one of the flow's is made of: those of its batches."""
+        return declared_batch_size(self.flow) or super().batch_size()
+
     def wait(self, limit: int, taken: int, timeout: float | None = None) -> int:
         first = taken * self.datapoints_per_batch
         target = first + limit * self.datapoints_per_batch
@@ -109,15 +122,24 @@ class FlowInput(InputSource):
     def state(self, taken: int) -> State | None:
         first = taken * self.datapoints_per_batch
         mark = self._journal.mark_before(first)
-        if _goes_back(self.flow):
-            return mark.state(first)
-        return mark._replace(skip=0).state(mark.number)
+        if not _goes_back(self.flow):
+            return mark._replace(skip=0).state(mark.number)
+        return {**mark.state(first), "datapoints": self._datapoints(first)}
+
+    def _datapoints(self, first: int) -> State | None:
+        """Where that is, counted in datapoints: for a run with batches of another size."""
+        rows, passed = self._rows(), self._journal.passed(first)
+        if rows is None or passed is None:
+            return self._restored.get("datapoints")
+        epoch, batches = passed
+        return {"epoch": epoch, "taken": batches * rows, "batch_size": rows}
 
     def restore(self, state: State | None) -> None:
         if self._started():
             raise RuntimeError("expected restore() before start()")
         if state is not None:
-            self._begin = Mark.of_state(state)
+            self._restored = adapted(state, self.flow, self._rows())
+            self._begin = Mark.of_state(self._restored)
             self._journal = Journal(self._begin)
 
     def _started(self) -> bool:

@@ -26,7 +26,7 @@ class Mark(NamedTuple):
 
     @classmethod
     def of_state(cls, state: Any) -> Mark:
-        if not isinstance(state, dict) or set(state) != {"flow", "batch", "skip"}:
+        if not isinstance(state, dict) or not {"flow", "batch", "skip"} <= set(state):
             raise ValueError(
                 f"expected the state of an input source ('flow', 'batch', 'skip'), received "
                 f"{state!r}; was it saved by a run with another input source?"
@@ -127,6 +127,14 @@ class Journal:
             while self._unusual and self._unusual[0] < taken:
                 self._unusual.popleft()
             return self._unusual[0] if self._unusual else self.count
+
+    def passed(self, taken: int) -> tuple[int, int] | None:
+        """The pass after that many batches, and how many of it; None if nothing was put yet."""
+        with self._lock:
+            known = [begin for begin in self._passes if begin.number <= taken]
+        if not known:
+            return None
+        return known[-1].epoch, known[-1].batch + taken - known[-1].number
 
     def find(self, batch: int) -> tuple[int, int] | None:
         """The epoch of a batch, and its number in the pass; None if that is not known any more."""

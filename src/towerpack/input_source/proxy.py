@@ -48,6 +48,9 @@ class ProxyInput(FeedfreeInput):
     def size(self) -> int | None:
         return self.input.size()
 
+    def batch_size(self) -> int | None:
+        return self.input.batch_size()
+
     def wait(self, limit: int, taken: int, timeout: float | None = None) -> int:
         return self.input.wait(limit, taken, timeout)
 

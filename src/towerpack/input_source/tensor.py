@@ -50,6 +50,11 @@ class TensorInput(FeedfreeInput):
     def size(self) -> int | None:
         return self._size
 
+    def batch_size(self) -> int | None:
+        if self._shapes and self._shapes[0]:
+            return self._shapes[0][0]
+        return super().batch_size()
+
     def uniform(self, limit: int, taken: int) -> int:
         return limit if self._shapes is not None else 0
 

@@ -100,13 +100,44 @@ def find_run(resume: str | Path | None) -> ResumedRun | None:
     return ResumedRun(points)
 
 
-def say_towers(saved: int | None, now: int) -> None:
-    """Says when another number of towers changes what a step is."""
-    if saved is not None and saved != now:
-        logger.warning(
-            "the checkpoint is of a run with %d towers, this one has %d: a step is the same only "
-            "if each tower's batch is %g times as large",
-            saved,
-            now,
-            saved / now,
+def say_total_batch(saved: Mapping[str, Any], towers: int, batch: int | None) -> None:
+    """Says whether a step of this run is one of the run that was saved.
+
+    `saved` is that run's state. Towers may come and go as long as they have as many datapoints a
+    step together; with another total the learning rate and every count of steps mean something
+    else.
+    """
+    old_towers, old_batch = saved.get("towers"), saved.get("batch")
+    if old_towers is None or (old_towers, old_batch) == (towers, batch):
+        return
+    if old_batch is None or batch is None:
+        if old_towers != towers:
+            logger.warning(
+                "the checkpoint is of a run with %d towers, this one has %d, and the size of "
+                "their batches is not known: expected each to be %g times as large, so that a step "
+                "is the same",
+                old_towers,
+                towers,
+                old_towers / towers,
+            )
+        return
+    old_total, total = old_towers * old_batch, towers * batch
+    was, now = f"{old_towers} x {old_batch}", f"{towers} x {batch}"
+    if old_total == total:
+        logger.info(
+            "the total batch (towers x batch) stays %d: it was %s and now is %s", total, was, now
         )
+        return
+    fitting = f"{old_total / towers:g}"
+    logger.warning(
+        "expected the total batch (towers x batch) of the checkpoint, %s = %d, received %s = %d: "
+        "the run goes on, but a step has %g times as many datapoints, so the learning rate and "
+        "schedules by steps mean something else. Batches of %s for each of %d towers would keep it",
+        was,
+        old_total,
+        now,
+        total,
+        total / old_total,
+        fitting,
+        towers,
+    )

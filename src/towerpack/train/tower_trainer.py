@@ -32,7 +32,7 @@ from towerpack.train.non_finite import BatchKeeper
 from towerpack.train.objective import Objective, checked_gradients
 from towerpack.train.pace import CHUNK, COMPILED, LOOP, STEP, Pace
 from towerpack.train.replication import OneTower
-from towerpack.train.resume import say_towers
+from towerpack.train.resume import say_total_batch
 from towerpack.train.step_graph import (
     StepResult,
     trace_compiled_loop,
@@ -136,6 +136,7 @@ class TowerTrainer(Trainer):
             "input": self.input_source.state(self.batches_taken),
             "pace": self._pace.state(),
             "towers": self.replication.count,
+            "batch": self.input_source.batch_size(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -146,7 +147,7 @@ class TowerTrainer(Trainer):
         if state.get("input") is not None:
             self.input_source.restore(state["input"])
         self._pace.restore(state.get("pace"))
-        say_towers(state.get("towers"), self.replication.count)
+        say_total_batch(state, self.replication.count, self.input_source.batch_size())
 
     @property
     def waiting_seconds(self) -> float:
