@@ -137,6 +137,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "write_tar",
     ),
     "towerpack.monitor": (
+        "CallbackCost",
         "CometMLMonitor",
         "EpochTimes",
         "JSONWriter",

@@ -70,7 +70,17 @@ def test_runs_lists_them(directories):
     result = run("runs", directories)
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.output.splitlines() if line.strip()]
-    assert lines[0] == ["run", "state", "epoch", "step", "steps/s", "best", "size", "changed"]
+    assert lines[0] == [
+        "run",
+        "state",
+        "epoch",
+        "step",
+        "steps/s",
+        "devices",
+        "best",
+        "size",
+        "changed",
+    ]
     assert lines[2][:5] == ["b", "failed:", "ValueError", "1/5", "200"]
     assert lines[3][:4] == ["a", "finished", "2/2", "400"]
     assert "val_error" in lines[3] and "kB" in lines[3]

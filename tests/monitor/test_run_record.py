@@ -8,7 +8,7 @@ import math
 import pytest
 
 from towerpack.dataflow.stage_costs import StageCost
-from towerpack.monitor import EpochTimes, Monitors, RunInfo, RunRecord
+from towerpack.monitor import CallbackCost, EpochTimes, Monitors, RunInfo, RunRecord
 from towerpack.monitor.process_identity import is_alive
 
 
@@ -21,7 +21,9 @@ def train(directory, epochs, error=None, **info):
         monitors.put_scalar("learning_rate", 0.1)
         monitors.put_scalar("broken", math.nan)
         stage = StageCost("MapData", 1, 2, False, 640, 4.0)
-        monitors.put_times(EpochTimes(4.0, 1.0, 2.5, 0.5, [stage], {"ModelSaver": 0.5}))
+        monitors.put_times(
+            EpochTimes(4.0, 1.0, 2.5, 0.5, [stage], {"ModelSaver": CallbackCost(0.5, 0.1)})
+        )
         monitors.flush()
     monitors.close(error)
     return RunRecord.load(directory)
@@ -53,7 +55,7 @@ def test_the_facts_of_a_run(tmp_path):
     times = RunRecord.load_times(tmp_path)
     assert [record["epoch_num"] for record in times] == [1, 2]
     assert times[0]["stages"][0]["label"] == "MapData" and times[0]["stages"][0]["load"] == 0.5
-    assert times[0]["callbacks_by_name"] == {"ModelSaver": 0.5}
+    assert times[0]["callbacks_by_name"] == {"ModelSaver": {"seconds": 0.5, "at_steps": 0.1}}
 
 
 def test_while_it_runs_the_record_says_so_and_is_whole_at_any_moment(tmp_path):

@@ -8,12 +8,16 @@ import pytest
 
 from towerpack.dataflow import BatchData, DataFromList, MapData, MultiProcessRunner
 from towerpack.dataflow.stage_costs import StageCost
-from towerpack.monitor import EpochTimes, StageClock, verdict
+from towerpack.monitor import CallbackCost, EpochTimes, StageClock, verdict
 
 
 def stages(workers, seconds, parallel=True, label="MapData"):
     slow = StageCost(label, 1, workers, False, 100, seconds)
     return [StageCost("MultiProcessRunner", 0, 0, True, 100, 1.0), slow] if parallel else [slow]
+
+
+def costs(**seconds):
+    return {name: CallbackCost(value) for name, value in seconds.items()}
 
 
 @pytest.mark.parametrize(
@@ -34,10 +38,26 @@ def stages(workers, seconds, parallel=True, label="MapData"):
         (EpochTimes(10, 6, 3, 0.5, stages(2, 13), cores=2), "shared with the step"),
         (EpochTimes(10, 6, 3, 0.5, stages(4, 4), cores=2), "work only 10% of the time; batch"),
         (EpochTimes(10, 6, 3, 0.5, stages(0, 9)), "move it below the parallel stage"),
-        (EpochTimes(10, 0, 5, 5), "let the costly ones run less often"),
+        (EpochTimes(10, 0, 5, 5), "50% goes to callbacks; let them run less often"),
         (
-            EpochTimes(10, 0, 5, 5, by_callback={"ModelSaver": 4, "Other": 1}),
-            "ModelSaver takes 40%; let it run less often",
+            EpochTimes(10, 0, 5, 5, by_callback=costs(InferenceRunner=4, Other=1)),
+            r"50% in callbacks \(InferenceRunner 40%\): .* run 6 times less often .* take 10%$",
+        ),
+        (
+            EpochTimes(10, 0, 7, 3, by_callback={"DumpTensors": CallbackCost(2.5, 2.4)}),
+            "DumpTensors acts at single steps; at one in 3 of them",
+        ),
+        (
+            EpochTimes(10, 0, 0.1, 9.9, by_callback=costs(InferenceRunner=9.9)),
+            "nearly all goes to InferenceRunner",
+        ),
+        (
+            EpochTimes(10, 0, 7, 3, by_callback=costs(A=0.6, B=0.5, C=0.5, D=0.5, E=0.5, F=0.4)),
+            r"\(A 6%\): 30% goes to callbacks",
+        ),
+        (
+            EpochTimes(10, 4, 3, 2.5, by_callback=costs(ModelSaver=2, Other=0.5)),
+            r"25% in callbacks \(ModelSaver 20%\): the data is the limit",
         ),
         (EpochTimes(10, 0, 5, 0.1), "49% passes in Python between the steps"),
         (EpochTimes(0, 0, 0, 0), "nothing was measured"),

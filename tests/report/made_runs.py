@@ -11,6 +11,7 @@ import numpy as np
 from towerpack.core.files import atomic_file
 from towerpack.dataflow.stage_costs import StageCost
 from towerpack.monitor import (
+    CallbackCost,
     EpochTimes,
     JSONWriter,
     Monitors,
@@ -93,7 +94,11 @@ def times(rng: np.random.Generator, epoch: int, speed: float) -> EpochTimes:
         StageCost("AugmentImageComponent", 2, 2, False, 25600, 1.84 * total),
         StageCost("MnistSample", 3, 2, False, 25600, 0.06 * total),
     ]
-    by_name = {"InferenceRunner": 0.5, "ModelSaver": callbacks - 0.5}
+    by_name = {
+        "ModelSaver": CallbackCost(callbacks - 0.55),
+        "InferenceRunner": CallbackCost(0.5),
+        "ProgressBar": CallbackCost(0.05, at_steps=0.05),
+    }
     return EpochTimes(total, data, step, callbacks, stages, by_name, cores=8)
 
 

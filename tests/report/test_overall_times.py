@@ -11,7 +11,10 @@ def epoch(number, data=1.0, seconds=2.0):
         "callbacks": 0.5,
         "cores": 8,
         "stages": [stage | {"datapoints": 10, "seconds": seconds}],
-        "callbacks_by_name": {"ModelSaver": 0.5},
+        "callbacks_by_name": {
+            "ModelSaver": {"seconds": 0.5, "at_steps": 0.0},
+            "ProgressBar": {"seconds": number, "at_steps": number},
+        },
     }
 
 
@@ -21,6 +24,9 @@ def test_the_first_epoch_does_not_count_where_there_are_others():
     assert overall["verdict"].startswith("25% waiting for data, 50% in the step")
     (stage,) = overall["stages"]
     assert (stage["datapoints"], stage["seconds"], stage["load"]) == (20, 4.0, 0.5)
+    bar, saver = overall["callbacks"]
+    assert (bar["name"], bar["seconds"]) == ("ProgressBar", 5)
+    assert (saver["name"], saver["seconds"], saver["share"]) == ("ModelSaver", 1, 0.125)
 
 
 def test_few_epochs_all_count_and_none_give_nothing():

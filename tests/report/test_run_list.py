@@ -12,6 +12,7 @@ def test_runs_at_any_depth_the_newest_first(tmp_path):
     assert newest.error == "ValueError: x"
     assert (oldest.state, oldest.step) == ("finished", 2 * STEPS)
     assert list(oldest.best) == ["val_error", "val_cost", "train_error"]
+    assert oldest.devices == "2 × CPU"
     assert oldest.size > 272_000 and oldest.steps_per_second > 0
 
 

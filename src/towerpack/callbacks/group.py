@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from towerpack.callbacks.base import Callback, StopTraining, overrides, watches_steps
+from towerpack.callbacks.callback_clock import CallbackClock
 from towerpack.core import logger
+from towerpack.monitor.verdict import CallbackCost
 
-SLOW_SECONDS = 2.0  # at the end of an epoch: less is nothing to speak of
+SLOW_SECONDS = 2.0  # in an epoch: less is nothing to speak of
 SLOW_SHARE = 0.3  # of that, for a callback to be named
 
 
@@ -23,6 +24,7 @@ class Callbacks(Callback):
                     f"expected callbacks, received {callback!r} ({type(callback).__name__})"
                 )
         self.callbacks = list(callbacks)
+        self.clock = CallbackClock()
         # Only those that look at single steps are asked in each of them.
         self._watching = [cb for cb in self.callbacks if watches_steps(cb)]
         self._at_run = [cb for cb in self.callbacks if overrides(cb, "before_run", "after_run")]
@@ -37,15 +39,14 @@ class Callbacks(Callback):
             callback.before_train()
 
     def _before_epoch(self) -> None:
-        self._each(callback.before_epoch for callback in self.callbacks)
+        self._each("before_epoch", self.callbacks)
 
-    @staticmethod
-    def _each(calls: Iterable[Callable[[], None]]) -> None:
+    def _each(self, event: str, callbacks: Sequence[Callback], at_step: bool = False) -> None:
         """All of them; one that stops the training does so after the others have had their turn."""
         stop: StopTraining | None = None
-        for call in calls:
+        for callback in callbacks:
             try:
-                call()
+                self.clock.call(callback, getattr(callback, event), at_step=at_step)
             except StopTraining as reason:
                 stop = stop or reason
         if stop is not None:
@@ -58,33 +59,38 @@ class Callbacks(Callback):
     def fetches(self) -> list[tuple[Callback, list[str]]]:
         """What each callback that is due wants of the coming step."""
         coming = self.trainer.global_step + 1
-        return [
-            (callback, list(callback.before_run() or ()))
-            for callback in self._at_run
-            if callback.next_due() == coming
-        ]
+        wanted = []
+        for callback in self._at_run:
+            if callback.next_due() == coming:
+                names = self.clock.call(callback, callback.before_run, at_step=True)
+                wanted.append((callback, list(names or ())))
+        return wanted
 
     def deliver(self, wanted: list[tuple[Callback, list[str]]], values: dict[str, Any]) -> None:
         self.trainer.monitors.at(self.trainer.global_step, self.trainer.epoch_num)
         for callback, names in wanted:
-            callback.after_run([values[name] for name in names] if names else None)
+            its = [values[name] for name in names] if names else None
+            self.clock.call(callback, callback.after_run, its, at_step=True)
 
     def _trigger_step(self) -> None:
-        self._each(callback.trigger_step for callback in self._at_step)
+        self._each("trigger_step", self._at_step, at_step=True)
 
     def _after_epoch(self) -> None:
-        self._each(callback.after_epoch for callback in self.callbacks)
+        self._each("after_epoch", self.callbacks)
 
     def _trigger_epoch(self) -> None:
-        seconds: dict[Callback, float] = {}
-        self._each(_timed(callback, seconds) for callback in self.callbacks)
-        total = sum(seconds.values())
-        slow = [cb for cb in seconds if seconds[cb] > SLOW_SHARE * total]
+        self._each("trigger_epoch", self.callbacks)
+
+    def lap(self) -> dict[str, CallbackCost]:
+        """What each has cost since the last lap, by name; the slow ones are logged."""
+        laps = self.clock.lap()
+        costs = {name: laps[cb] for name, cb in self._by_name().items() if cb in laps}
+        total = sum(cost.seconds for cost in costs.values())
         if total > SLOW_SECONDS:
-            named = ", ".join(f"{callback} {seconds[callback]:.3g} s" for callback in slow)
-            logger.info(
-                "callbacks took %.3g s at the end of this epoch; the most: %s", total, named
-            )
+            slow = [name for name in costs if costs[name].seconds > SLOW_SHARE * total]
+            named = ", ".join(f"{name} {costs[name].seconds:.3g} s" for name in slow)
+            logger.info("callbacks took %.3g s of this epoch; the most: %s", total, named)
+        return costs
 
     def _interrupted(self) -> None:
         for callback in self.callbacks:
@@ -127,16 +133,3 @@ class Callbacks(Callback):
                 name = f"{base} {number}"
             named[name] = callback
         return named
-
-
-def _timed(callback: Callback, seconds: dict[Callback, float]) -> Callable[[], None]:
-    """The callback's `trigger_epoch`, which notes how long it took."""
-
-    def call() -> None:
-        begun = time.perf_counter()
-        try:
-            callback.trigger_epoch()
-        finally:
-            seconds[callback] = time.perf_counter() - begun
-
-    return call

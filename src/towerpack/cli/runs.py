@@ -29,7 +29,7 @@ def runs(
         "train_log"
     ),
 ) -> None:
-    """List the runs under a directory: state, epoch, best values, speed, size."""
+    """List the runs under a directory: state, epoch, speed, devices, best values, size."""
     from rich.console import Console
 
     from towerpack.report import find_runs
@@ -57,6 +57,7 @@ def table(found: list[RunSummary], directory: Path, now: float) -> Table:
     made.add_column("state")
     for name in ("epoch", "step", "steps/s"):
         made.add_column(name, justify="right")
+    made.add_column("devices")
     made.add_column("best", overflow="fold")
     made.add_column("size", justify="right")
     made.add_column("changed", justify="right")
@@ -72,6 +73,7 @@ def table(found: list[RunSummary], directory: Path, now: float) -> Table:
             f"{run.epoch}{limit}",
             f"{run.step:,}",
             "" if run.steps_per_second is None else f"{run.steps_per_second:.4g}",
+            escape(run.devices),
             escape("  ".join(f"{key} {value:.5g}" for key, value in run.best.items())),
             size(run.size),
             f"{since(now - run.updated)} ago",

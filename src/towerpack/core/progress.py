@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from rich import progress as rich_progress
-from rich.console import Console
 
 from towerpack.core import logger
+from towerpack.core.console import lasting_console
 
 T = TypeVar("T")
 PLAIN_INTERVAL = 30.0  # seconds between lines in a log file: enough to see life, not to drown it
@@ -40,7 +40,7 @@ class Progress:
         if is_live():
             self._live = rich_progress.Progress(
                 *_columns(self.unit),
-                console=Console(stderr=True),
+                console=lasting_console(sys.stderr),
                 transient=False,
                 # What users print goes where they sent it, also when that is not this terminal.
                 redirect_stdout=bool(sys.stdout and sys.stdout.isatty()),

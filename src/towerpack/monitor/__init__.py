@@ -13,10 +13,11 @@ from towerpack.monitor.monitors import Monitors
 from towerpack.monitor.run_record import RunRecord
 from towerpack.monitor.scalar_printer import ScalarPrinter
 from towerpack.monitor.send_data import SendMonitorData
-from towerpack.monitor.verdict import EpochTimes, StageClock, verdict
+from towerpack.monitor.verdict import CallbackCost, EpochTimes, StageClock, verdict
 from towerpack.monitor.wandb import WandbMonitor
 
 __all__ = [
+    "CallbackCost",
     "CometMLMonitor",
     "EpochTimes",
     "JSONWriter",

@@ -122,7 +122,9 @@ class RunRecord(MonitorBase):
             {**asdict(stage), "load": stage.load / times.total if times.total else 0.0}
             for stage in times.stages
         ]
-        record["callbacks_by_name"] = dict(times.by_callback)
+        record["callbacks_by_name"] = {
+            name: asdict(cost) for name, cost in times.by_callback.items()
+        }
         with open(self._directory / self.TIMES, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 

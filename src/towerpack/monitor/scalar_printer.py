@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.table import Table
 
 from towerpack.core import logger
+from towerpack.core.console import lasting_console
 from towerpack.core.progress import is_live
 from towerpack.monitor.base import MonitorBase
 from towerpack.monitor.verdict import EpochTimes
@@ -98,15 +97,7 @@ class ScalarPrinter(MonitorBase):
 
     def _show(self, table: Table) -> None:
         stream = sys.stdout if logger.in_notebook() else sys.stderr
-        # A console that has gone loses the table, not the run: the log file has the numbers.
-        with contextlib.suppress(OSError, ValueError):
-            _Console(file=stream).print(table)
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Rich would end the process; here the `BrokenPipeError` goes on to the caller."""
-        raise  # rich calls this where it handles the error
+        lasting_console(stream).print(table)
 
 
 def _in_line(scalars: dict[str, float]) -> str:

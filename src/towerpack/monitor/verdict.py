@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,8 +15,18 @@ from towerpack.monitor.environment import available_cores
 # from the second on, removing the cause makes the run visibly faster.
 NEGLIGIBLE = 0.05
 WORTH_CHANGING = 0.15
+BEARABLE = 0.1  # between the two: what a callback that is made rarer should come to
+MOST_RARER = 100  # times; beyond that it is not a matter of how often
 # A worker that computes for this share of the time is busy; under the other it mostly waits.
 BUSY, IDLE = 0.75, 0.5
+
+
+@dataclass(frozen=True)
+class CallbackCost:
+    """The seconds of one callback; `at_steps` are those of them at single steps."""
+
+    seconds: float
+    at_steps: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -23,7 +34,7 @@ class EpochTimes:
     """The seconds of one epoch by what the training thread did, and the data's stages meanwhile.
 
     `data`: the step waited for its input. `step`: it computed. `callbacks`: everything they do,
-    inference and saving included. `by_callback` may name the costly ones. `stages` come from
+    inference and saving included; `by_callback` has it by name. `stages` come from
     `StageClock.lap()`.
     """
 
@@ -32,7 +43,7 @@ class EpochTimes:
     step: float
     callbacks: float
     stages: Sequence[StageCost] = ()
-    by_callback: Mapping[str, float] = field(default_factory=dict)
+    by_callback: Mapping[str, CallbackCost] = field(default_factory=dict)
     cores: int = field(default_factory=available_cores)
 
     def __post_init__(self) -> None:
@@ -48,6 +59,10 @@ class EpochTimes:
     def share(self, seconds: float) -> float:
         whole = max(self.total, self.data + self.step + self.callbacks)
         return seconds / whole if whole else 0.0
+
+    def costliest(self) -> str | None:
+        """The callback that took the most time, if any is known."""
+        return max(self.by_callback, key=lambda name: self.by_callback[name].seconds, default=None)
 
     def scalars(self) -> dict[str, float]:
         """What goes to the monitors as `time/...`."""
@@ -91,6 +106,9 @@ def verdict(times: EpochTimes) -> str:
         f"{times.share(times.data):.0%} waiting for data, {times.share(times.step):.0%} in the "
         f"step, {times.share(times.callbacks):.0%} in callbacks"
     )
+    name = times.costliest()
+    if name is not None and times.share(times.callbacks) >= NEGLIGIBLE:
+        shares += f" ({name} {times.share(times.by_callback[name].seconds):.0%})"
     return f"{shares}: {_advice(times)}"
 
 
@@ -117,14 +135,26 @@ def _advice(times: EpochTimes) -> str:
 
 
 def _about_callbacks(times: EpochTimes) -> str:
-    if not times.by_callback:
+    name = times.costliest()
+    cost = times.by_callback[name] if name is not None else CallbackCost(0.0)
+    rest = times.total - cost.seconds
+    # So many times rarer, it would take a tenth of the time.
+    rarer = math.ceil(cost.seconds * (1 - BEARABLE) / (BEARABLE * rest)) if rest > 0 else 2
+    if rarer < 2:
         share = times.share(times.callbacks)
+        return f"{share:.0%} goes to callbacks; let them run less often (PeriodicTrigger)"
+    if rarer > MOST_RARER:
+        return f"nearly all goes to {name}; let it run much less often, or do less"
+    after = cost.seconds / rarer / (rest + cost.seconds / rarer)
+    if cost.at_steps > cost.seconds / 2:
         return (
-            f"{share:.0%} goes to callbacks; let the costly ones run less often (PeriodicTrigger)"
+            f"{name} acts at single steps; at one in {rarer} of them (PeriodicCallback) it would "
+            f"take {after:.0%}"
         )
-    name = max(times.by_callback, key=lambda key: times.by_callback[key])
-    share = times.share(times.by_callback[name])
-    return f"{name} takes {share:.0%}; let it run less often (PeriodicTrigger)"
+    return (
+        f"{name} takes much of it; run {rarer} times less often (PeriodicTrigger), it would take "
+        f"{after:.0%}"
+    )
 
 
 def _about_data(times: EpochTimes) -> str:

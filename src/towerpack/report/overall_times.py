@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from towerpack.dataflow.stage_costs import StageCost
-from towerpack.monitor import EpochTimes, verdict
+from towerpack.monitor import CallbackCost, EpochTimes, verdict
 from towerpack.monitor.environment import available_cores
 
+CALLBACKS_KEPT = 6  # the costliest; the others take next to nothing
 FEW = 3  # epochs; of more, the first is left out: it traces, compiles and starts workers
 
 
@@ -38,7 +39,18 @@ def overall_times(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         }
         for stage in times.stages
     ]
-    return {"verdict": verdict(times), "parts": times.scalars(), "stages": stages}
+    costly = sorted(times.by_callback.items(), key=lambda pair: -pair[1].seconds)
+    callbacks = [
+        {"name": name, "seconds": cost.seconds, "share": times.share(cost.seconds)}
+        for name, cost in costly[:CALLBACKS_KEPT]
+    ]
+    return {
+        "verdict": verdict(times),
+        "parts": times.scalars(),
+        "stages": stages,
+        "callbacks": callbacks,
+        "epochs": len(counted),
+    }
 
 
 def _stages(epochs: Sequence[Mapping[str, Any]]) -> list[StageCost]:
@@ -65,9 +77,12 @@ def _stages(epochs: Sequence[Mapping[str, Any]]) -> list[StageCost]:
     return found
 
 
-def _by_callback(epochs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    sums: dict[str, float] = {}
+def _by_callback(epochs: Sequence[Mapping[str, Any]]) -> dict[str, CallbackCost]:
+    sums: dict[str, CallbackCost] = {}
     for epoch in epochs:
-        for name, seconds in epoch["callbacks_by_name"].items():
-            sums[name] = sums.get(name, 0.0) + seconds
+        for name, cost in epoch["callbacks_by_name"].items():
+            known = sums.get(name, CallbackCost(0.0))
+            sums[name] = CallbackCost(
+                known.seconds + cost["seconds"], known.at_steps + cost["at_steps"]
+            )
     return sums

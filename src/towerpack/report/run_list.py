@@ -11,6 +11,7 @@ from typing import Any
 from towerpack.core import logger
 from towerpack.monitor import JSONWriter, RunRecord
 from towerpack.report.better import best, headline
+from towerpack.report.devices import in_short
 from towerpack.report.run_reader import current_state
 
 
@@ -27,6 +28,7 @@ class RunSummary:
     best: dict[str, float]  # of the scalars that say most
     updated: float  # seconds since 1970
     size: int  # bytes of all its files
+    devices: str = ""  # in short
     error: str = ""
 
 
@@ -67,6 +69,7 @@ def _summary(directory: Path) -> RunSummary:
         best={name: point[0] for name, point in found.items() if point},
         updated=facts["updated"],
         size=_size(directory),
+        devices=in_short(facts["devices"]),
         error=facts["error"],
     )
 

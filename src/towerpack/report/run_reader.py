@@ -12,6 +12,7 @@ from towerpack.monitor.json_writer import WHEN
 from towerpack.monitor.process_identity import is_alive
 from towerpack.report.better import direction, headline
 from towerpack.report.checkpoints import find_checkpoints
+from towerpack.report.devices import in_short
 from towerpack.report.event_images import read_images
 from towerpack.report.overall_times import overall_times
 
@@ -44,6 +45,7 @@ def read_run(directory: str | Path) -> dict[str, Any]:
         "directory": str(directory),
         "state": current_state(facts),
         "facts": facts or {},
+        "devices": in_short(facts["devices"]) if facts else "",
         "curves": {name: _curve(records, name) for name in names},
         "headline": [{"name": name, "better": direction(name)} for name in shown_first],
         "times": times,

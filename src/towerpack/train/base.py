@@ -39,7 +39,7 @@ class Trainer:
         self.local_step = -1
         self.steps_per_epoch = 0
         self.starting_epoch, self.max_epoch = 1, 0
-        self.clock = EpochClock()
+        self.clock = EpochClock(self.callbacks)
         self._interrupts = Interrupts()
         self._settling: list[Callable[[], None]] = []
         self._stop: StopTraining | None = None
@@ -170,7 +170,7 @@ class Trainer:
                 self._at_monitors()
                 self.callbacks.before_train()
                 self._settle()
-                self.clock = EpochClock(self.flow)
+                self.clock = EpochClock(self.callbacks, self.flow)
                 while self.epoch_num < max_epoch or self._goes_on:
                     self._run_epoch()
             logger.info("training is finished after epoch %d", self.epoch_num)
@@ -198,11 +198,17 @@ class Trainer:
             steps_per_epoch=self.steps_per_epoch,
             max_epoch=self.max_epoch,
             configuration=self.configuration(),
+            devices=self.device_names,
         )
 
     def configuration(self) -> dict[str, Any]:
         """What people want to know of this trainer when they look at the run later."""
         return {"trainer": type(self).__name__, **self.run_configuration}
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """What towers run on, for people to read."""
+        return ()
 
     @property
     def flow(self) -> Any:
@@ -243,20 +249,18 @@ class Trainer:
         if not self._goes_on:
             self.epoch_num, self.local_step = self.epoch_num + 1, -1
         self._goes_on = False
-        with self.clock.in_callbacks(), self._stopping_when_settled():
+        with self._stopping_when_settled():
             self.callbacks.before_epoch()
         self._settle()
         while self.local_step < self.steps_per_epoch - 1:
             self._advance()
-        with self.clock.in_callbacks():
-            with self._stopping_when_settled():
-                self.callbacks.after_epoch()
-            with self._stopping_when_settled():
-                self.callbacks.trigger_epoch()
+        with self._stopping_when_settled():
+            self.callbacks.after_epoch()
+        with self._stopping_when_settled():
+            self.callbacks.trigger_epoch()
         self.monitors.put_times(self.clock.lap(self.waiting_seconds))
         self.monitors.flush()
-        with self.clock.in_callbacks():  # saving: of the next epoch's time
-            self._settle()
+        self._settle()  # saving: of the next epoch's time
 
     def _advance(self) -> None:
         """Runs the next step by itself if a callback watches it, else as many as are free."""
@@ -276,7 +280,7 @@ class Trainer:
         if self.global_step == before:
             self.global_step += done
         self._at_monitors()
-        with self.clock.in_callbacks(), self._stopping_when_settled():
+        with self._stopping_when_settled():
             self.callbacks.trigger_step()
         # After an epoch's last step the events of its end come first: a run that was saved before
         # them would go on with the next epoch.
@@ -285,7 +289,7 @@ class Trainer:
 
     def when_settled(self, action: Callable[[], None]) -> None:
         """Runs `action` once every callback has seen the current event: the moment to save."""
-        self._settling.append(action)
+        self._settling.append(self.callbacks.clock.on_account(action))
 
     @contextlib.contextmanager
     def _stopping_when_settled(self) -> Iterator[None]:

@@ -34,6 +34,22 @@ def get_num_gpu() -> int:
     return len(tf.config.list_physical_devices("GPU"))
 
 
+def device_names(devices: Sequence[str]) -> tuple[str, ...]:
+    """Devices as people call them, GPUs with their model; if none, where TensorFlow puts it.
+
+    >>> device_names(["/cpu:0", "/cpu:1"])
+    ('CPU:0', 'CPU:1')
+    """
+    if not devices:
+        devices = ["/gpu:0"] if get_num_gpu() else ["/cpu:0"]
+    models = {
+        f"GPU:{number}": tf.config.experimental.get_device_details(gpu).get("device_name", "")
+        for number, gpu in enumerate(tf.config.list_physical_devices("GPU"))
+    }
+    names = [device.removeprefix("/").upper() for device in devices]
+    return tuple(f"{name} {models.get(name, '')}".strip() for name in names)
+
+
 def _make_logical_cpus(count: int) -> None:
     (cpu,) = tf.config.list_physical_devices("CPU")
     try:

@@ -38,7 +38,7 @@ function tiles(run) {
     const known = facts.max_epoch > 0 && facts.max_epoch < 10000;
     const bar = known ? el("div", { class: "progress" }, el("i", { style: `width:${Math.min(100, (100 * facts.epoch) / facts.max_epoch)}%` })) : null;
     made.push(tile("epoch", [String(facts.epoch), known ? el("small", {}, ` of ${facts.max_epoch}`) : ""], `step ${facts.step.toLocaleString("en")}`, bar));
-    if (facts.steps_per_second) made.push(tile("speed", [formatNumber(facts.steps_per_second), el("small", {}, " steps/s")], "in the last epoch"));
+    if (facts.steps_per_second) made.push(tile("speed", [formatNumber(facts.steps_per_second), el("small", {}, " steps/s")], run.devices ? `in the last epoch, on ${run.devices}` : "in the last epoch"));
     const sessions = facts.sessions.length;
     made.push(tile("time", formatSeconds(Math.round(duration(run))), sessions > 1 ? `in ${sessions} sessions` : `since ${new Date(facts.started * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" })}`));
   }
@@ -76,10 +76,15 @@ function comparison(page) {
     el("span", { class: `pill ${run.state}` }, run.state),
     run.facts.epoch === undefined ? "–" : `${run.facts.epoch}${run.facts.max_epoch > 0 && run.facts.max_epoch < 10000 ? ` / ${run.facts.max_epoch}` : ""}`,
     run.facts.steps_per_second ? formatNumber(run.facts.steps_per_second) : "–",
+    run.devices || "–",
     formatSeconds(duration(run)),
     ...bests[r].map((best, i) => (best ? el(best.value === winner[i] ? "b" : "span", {}, formatNumber(best.value)) : "–")),
   ]);
-  return el("div", { class: "card", style: "margin-top:20px" }, table(["run", "state", "#epoch", "#steps/s", "#time", ...names.map((name) => `#best ${name}`)], rows));
+  return el("div", { class: "card", style: "margin-top:20px" }, table(["run", "state", "#epoch", "#steps/s", "devices", "#time", ...names.map((name) => `#best ${name}`)], rows));
+}
+
+function loadBar(share, hot) {
+  return el("div", { class: "load" }, el("div", { class: "track" }, el("i", { class: hot ? "hot" : "", style: `width:${100 * share}%` })), el("b", {}, share > 0 && share < 0.005 ? "<1%" : `${Math.round(100 * share)}%`));
 }
 
 function stagesCard(run, named) {
@@ -90,7 +95,7 @@ function stagesCard(run, named) {
   const rows = stages.map((stage) => {
     const share = Math.min(1, stage.load);
     const load = stage.parallel ? el("span", { class: "soft nowrap" }, `waits ${formatSeconds(stage.seconds)}`)
-      : el("div", { class: "load" }, el("div", { class: "track" }, el("i", { class: stage.load === hottest && share > 0.5 ? "hot" : "", style: `width:${100 * share}%` })), el("b", {}, `${Math.round(100 * share)}%`));
+      : loadBar(share, stage.load === hottest && share > 0.5);
     return [
       el("span", { class: "nowrap", style: `padding-left:${14 * stage.depth}px` }, stage.label),
       load,
@@ -100,6 +105,17 @@ function stagesCard(run, named) {
     ];
   });
   return el("div", { class: "card" }, el("h3", {}, named ? `${run.name}: stages` : "Stages of the data flow"), table(["stage, the last first", "load", "runs in", "#datapoints", "#µs each"], rows));
+}
+
+function callbacksCard(run, named) {
+  const callbacks = run.overall ? run.overall.callbacks : [];
+  if (!callbacks.length) return null;
+  const rows = callbacks.map(({ name, seconds, share }) => [
+    el("span", { style: "overflow-wrap:anywhere" }, name),
+    loadBar(share, share > 0.15),
+    formatSeconds(seconds / run.overall.epochs),
+  ]);
+  return el("div", { class: "card" }, el("h3", {}, named ? `${run.name}: callbacks` : "The costliest callbacks"), table(["callback", "share of the time", "#an epoch"], rows));
 }
 
 function checkpointsCard(run, named, now) {
