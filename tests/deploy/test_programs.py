@@ -46,6 +46,8 @@ def exported(tmp_path_factory):
     exporter.export_compact(directory / "model.pb")
     exporter.export_onnx(directory / "model.onnx")
     exporter.export_litert(directory / "model.tflite")
+    exporter.export_litert(directory / "batch1.tflite", batch_size=1)
+    exporter.export_litert(directory / "float16.tflite", precision="float16", batch_size=1)
     images[:1].astype(np.float32).tofile(directory / "image.f32")
     scores = OfflinePredictor(config)(images[:1])[0][0]
     best = np.argsort(-scores, kind="stable")[:5]
@@ -65,7 +67,7 @@ def cpp_program(tmp_path_factory):
     return program
 
 
-def check(command, expected, **environment):
+def check(command, expected, tolerance=1e-4, **environment):
     run = subprocess.run(
         [str(part) for part in command],
         capture_output=True,
@@ -76,7 +78,7 @@ def check(command, expected, **environment):
     received = [line.split() for line in run.stdout.splitlines()]
     assert [int(index) for index, _ in received] == [index for index, _ in expected]
     np.testing.assert_allclose(
-        [float(score) for _, score in received], [score for _, score in expected], atol=1e-4
+        [float(score) for _, score in received], [score for _, score in expected], atol=tolerance
     )
 
 
@@ -106,15 +108,29 @@ def test_cpp_says_what_is_wrong(exported, cpp_program):
     assert run.returncode == 1 and "no tensor other:0" in run.stderr
 
 
-def test_node_runs_the_onnx_model(exported):
-    directory, expected = exported
+def node(package):
+    """The environment for a program of examples/deploy/node."""
     if shutil.which("node") is None:
         pytest.skip("there is no node")
-    if not (NODE_MODULES / "onnxruntime-node").exists():
-        pytest.skip("onnxruntime-node is not installed: make test-deploy does it")
+    if not (NODE_MODULES / package).exists():
+        pytest.skip(f"{package} is not installed: make test-deploy does it")
+    return {"NODE_PATH": str(NODE_MODULES)}
+
+
+def test_node_runs_the_onnx_model(exported):
+    directory, expected = exported
     program = DEPLOY / "node" / "classify.js"
     command = ["node", program, directory / "model.onnx", directory / "image.f32", 1, 28, 28]
-    check(command, expected, NODE_PATH=str(NODE_MODULES))
+    check(command, expected, **node("onnxruntime-node"))
+
+
+@pytest.mark.parametrize("name", ["batch1.tflite", "float16.tflite"])
+def test_node_runs_the_litert_model(exported, name):
+    directory, expected = exported
+    program = DEPLOY / "node" / "classify_litert.mjs"
+    command = ["node", program, directory / name, directory / "image.f32", 1, 28, 28]
+    tolerance = 1e-2 if name == "float16.tflite" else 1e-4
+    check(command, expected, tolerance, **node("@litertjs/core"))
 
 
 def test_litert_runs_without_tensorflow(exported):
