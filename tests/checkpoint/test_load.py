@@ -3,7 +3,9 @@ import re
 import numpy as np
 import pytest
 
+from tests.tiny_model import TinyModel, tiny_flow
 from towerpack._tensorflow import tf
+from towerpack.callbacks import EMA
 from towerpack.checkpoint import (
     ChainInit,
     DictRestore,
@@ -16,6 +18,9 @@ from towerpack.checkpoint import (
     save_checkpoint_vars,
 )
 from towerpack.checkpoint.names import write_state
+from towerpack.checkpoint.variables import model_variables
+from towerpack.tower import optimizer
+from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
 
 
 @pytest.fixture
@@ -120,6 +125,57 @@ def test_a_slot_never_comes_without_its_variable():
     only = {"fc/b": variables["fc/b"]}
     report = SmartInit(saved).load(only)
     assert report.unused == ["fc/W", "fc/W/Adam", "fc/b/Adam"]
+
+
+OPTIMIZERS = {
+    "v1 Adam": lambda: tf.compat.v1.train.AdamOptimizer(0.1),
+    "fused": lambda: optimizer.Adam(0.1),
+    "accumulated": lambda: optimizer.AccumGradOptimizer(optimizer.LAMB(0.1), 2),
+    "Keras Adam": lambda: tf.keras.optimizers.Adam(0.1),
+    "Keras with averages": lambda: tf.keras.optimizers.SGD(0.1, 0.9, use_ema=True),
+    "Keras scaled": lambda: tf.keras.optimizers.LossScaleOptimizer(tf.keras.optimizers.Adam(0.1)),
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_slots_of_every_library_and_averages_stay_with_their_variable(kind):
+    """Names as runs make them: what is loaded for `fc/W` is nothing, or all that belongs to it."""
+
+    class Model(TinyModel):
+        def optimizer(self):
+            return OPTIMIZERS[kind]()
+
+    trainer = SimpleTrainer(jit=False)
+    config = TrainConfig(
+        model=Model(),
+        dataflow=tiny_flow(),
+        callbacks=[EMA(0.9)],
+        extra_callbacks=[],
+        monitors=[],
+        max_epoch=1,
+    )
+    launch_train_with_config(config, trainer)
+    variables = trainer.store.saved()
+    assert set(model_variables(variables)) == {"fc/W", "fc/b"}
+    saved = {name: np.ones_like(variable.numpy()) for name, variable in variables.items()}
+    saved["fc/W"] = np.ones([4, 7], np.float32)
+    before = {name: variable.numpy() for name, variable in variables.items()}
+    report = SmartInit(saved, ignore_mismatch=True).load(variables)
+    slots = [n for n in variables if "fc/W/" in n or "fc_W" in n]
+    assert report.withheld == sorted(slots) != []
+    for name in ["fc/W", *slots]:
+        np.testing.assert_array_equal(variables[name], before[name])
+    assert set(report.loaded) == set(variables) - {"fc/W", *slots}
+    # A model without its optimizer's variables is what people publish: no reason to warn.
+    report = SmartInit(model_variables(before)).load(variables)
+    assert report.missing
+    assert not report.worth_a_warning()
+
+
+def test_a_chain_says_what_was_withheld():
+    variables = {"fc/W": tf.Variable(tf.zeros([3])), "fc/W/Adam": tf.Variable(tf.zeros([3]))}
+    report = SmartInit([{"fc/W/Adam": np.ones(3)}, {"other": np.ones(3)}]).load(variables)
+    assert (report.loaded, report.missing, report.withheld) == ([], ["fc/W"], ["fc/W/Adam"])
 
 
 def test_a_subset_under_other_names(variables):

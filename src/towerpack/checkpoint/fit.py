@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,21 +71,3 @@ def fitted(value: Any, variable: Any) -> Any:
     if tensor.shape != variable.shape:
         tensor = tf.reshape(tensor, variable.shape)
     return tensor
-
-
-def slots_of(names: Sequence[str]) -> dict[str, str]:
-    """Names that belong to another variable, an optimizer's slots say, to that variable's name.
-
-    >>> slots_of(["fc/W", "fc/W/Adam", "fc/b"])
-    {'fc/W/Adam': 'fc/W'}
-    """
-    known = set(names)
-    owners = {}
-    for name in names:
-        parts = name.split("/")
-        for end in range(len(parts) - 1, 0, -1):
-            owner = "/".join(parts[:end])
-            if owner in known:
-                owners[name] = owner
-                break
-    return owners

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from towerpack.checkpoint.fit import fit, fitted, slots_of
+from towerpack.checkpoint.fit import fit, fitted
 from towerpack.checkpoint.manifest import CorruptCheckpoint
 from towerpack.checkpoint.open_source import is_directory_of_checkpoints, open_in_turn
 from towerpack.checkpoint.report import LoadError, LoadReport
 from towerpack.checkpoint.select import Pattern, Rename, Selection
+from towerpack.checkpoint.slots import owners
 from towerpack.checkpoint.source import ArraySource, Source
 from towerpack.core import logger
 
@@ -95,9 +96,8 @@ class SourceLoader(ModelLoader):
             fitting.append(name)
             if found.change:
                 report.changed[name] = found.change
-        owners = slots_of(list(variables))
-        fresh = set(variables) - set(fitting)
-        report.withheld = [name for name in fitting if owners.get(name) in fresh]
+        belongs_to, fresh = owners(variables), set(variables) - set(fitting)
+        report.withheld = [name for name in fitting if belongs_to.get(name) in fresh]
         report.loaded = [name for name in fitting if name not in report.withheld]
         for name in report.withheld:
             report.changed.pop(name, None)
@@ -210,9 +210,13 @@ class ChainInit(ModelLoader):
             merged.unused += report.unused
             merged.mismatched |= report.mismatched
             merged.changed |= report.changed
-        merged.missing = sorted(set(variables) - set(merged.loaded))
+            merged.withheld += report.withheld
         for name in merged.loaded:
             merged.mismatched.pop(name, None)
+        merged.withheld = sorted(set(merged.withheld) - set(merged.loaded))
+        merged.missing = sorted(
+            set(variables) - {*merged.loaded, *merged.mismatched, *merged.withheld}
+        )
         return merged
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from towerpack.checkpoint.fit import slots_of
+from towerpack.checkpoint.slots import own_names
 
 _ROWS = 20  # of each kind in the log; the object has them all
-_STEP_COUNTERS = ("global_step", "learning_rate", "beta1_power", "beta2_power")
 
 
 class LoadError(ValueError):
@@ -54,7 +53,9 @@ class LoadReport:
 
     def worth_a_warning(self) -> bool:
         """Whether more differs than slots, averages and counters, as is usual in fine-tuning."""
-        return bool(self.mismatched or noteworthy(self.missing) or noteworthy(self.unused))
+        common = [*self.loaded, *self.mismatched, *self.withheld]
+        missing = own_names(self.missing, [*self.missing, *common])
+        return bool(self.mismatched or missing or own_names(self.unused, [*self.unused, *common]))
 
     def for_the_log(self) -> str:
         return self.table(_ROWS)
@@ -76,17 +77,3 @@ def _rows(title: str, names: Mapping[str, str], rows: int | None) -> list[str]:
     if len(names) > len(shown):
         lines.append(f"  {title:19}  ... and {len(names) - len(shown)} more")
     return lines
-
-
-def noteworthy(names: Iterable[str]) -> list[str]:
-    """Names without the slots, averages and counters that differ between any two programs."""
-    names = list(names)
-    slots = slots_of(names)
-    return [
-        name
-        for name in names
-        if name not in slots
-        and name not in _STEP_COUNTERS
-        and "EMA/" not in name
-        and not name.rpartition("/")[2].startswith(("Adam", "Momentum", "ExponentialMoving"))
-    ]

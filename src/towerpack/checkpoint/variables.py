@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from towerpack.checkpoint.fit import slots_of
 from towerpack.checkpoint.manifest import CorruptCheckpoint
 from towerpack.checkpoint.open_source import open_in_turn
 from towerpack.checkpoint.safetensors_file import write_safetensors
+from towerpack.checkpoint.slots import owners
 from towerpack.checkpoint.snapshot import view_of
 from towerpack.checkpoint.store import save_checkpoint
 from towerpack.core import logger
@@ -58,16 +58,9 @@ def save_checkpoint_vars(dic: Mapping[str, Any], path: str | Path) -> str:
 
 
 def model_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that the model needs to predict: without slots of optimizers and counters."""
-    slots = slots_of(list(variables))
-    return {
-        name: variable
-        for name, variable in variables.items()
-        if name not in slots and name not in _NOT_OF_THE_MODEL
-    }
-
-
-_NOT_OF_THE_MODEL = ("global_step", "learning_rate", "beta1_power", "beta2_power", "EMA_steps")
+    """Those that the model needs to predict: without slots, averages and counters."""
+    foreign = owners(variables)
+    return {name: variable for name, variable in variables.items() if name not in foreign}
 
 
 def dump_model_params(variables: Mapping[str, Any], path: str | Path) -> str:
