@@ -27,6 +27,7 @@ from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
 from towerpack.train.base import Trainer
 from towerpack.train.built_tower import BuiltTower
 from towerpack.train.copies import Copies
+from towerpack.train.devices import device_names
 from towerpack.train.loss_scale import LossScale
 from towerpack.train.non_finite import BatchKeeper
 from towerpack.train.objective import Objective, checked_gradients
@@ -159,6 +160,10 @@ class TowerTrainer(Trainer):
             "towers": self.replication.count,
             "parameters": sum(int(v.shape.num_elements()) for v in self.store.trainable().values()),
         }
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        return device_names(self.replication.devices)
 
     def main_loop(
         self, steps_per_epoch: int, starting_epoch: int = 1, max_epoch: int = 99999
