@@ -142,3 +142,16 @@ def test_litert_runs_without_tensorflow(exported):
     listing = "import sys; sys.argv[1:]; import runpy; runpy.run_path(sys.argv[1]); "
     listing += "assert 'tensorflow' not in sys.modules and 'towerpack' not in sys.modules"
     subprocess.run([sys.executable, "-c", listing, str(program)], check=True)
+
+
+def test_litert_benchmark(exported):
+    directory, _ = exported
+    pytest.importorskip("ai_edge_litert", reason="a package of the export extra")
+    program = DEPLOY / "litert" / "benchmark.py"
+    models = [directory / "model.tflite", directory / "batch1.tflite"]
+    command = [sys.executable, str(program), *map(str, models)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    _, _, free, fixed = run.stdout.splitlines()
+    assert free.startswith("| model.tflite | 3.35 |")
+    assert fixed.startswith("| batch1.tflite |") and fixed.endswith("| yes |")
