@@ -57,7 +57,8 @@ def deconvolve(x, w, b=None, stride=1, pad=0, group=1):
     """Caffe's Deconvolution: weights [in, out / group, kh, kw]."""
     n, channels, height, width = x.shape
     _, per_group, kh, kw = w.shape
-    y = np.zeros((n, per_group * group, stride * (height - 1) + kh, stride * (width - 1) + kw))
+    (sh, sw), (ph, pw) = both(stride), both(pad)
+    y = np.zeros((n, per_group * group, sh * (height - 1) + kh, sw * (width - 1) + kw))
     for c in range(channels):
         first = c // (channels // group) * per_group
         for i in range(height):
@@ -65,26 +66,31 @@ def deconvolve(x, w, b=None, stride=1, pad=0, group=1):
                 y[
                     :,
                     first : first + per_group,
-                    i * stride : i * stride + kh,
-                    j * stride : j * stride + kw,
+                    i * sh : i * sh + kh,
+                    j * sw : j * sw + kw,
                 ] += x[:, c, i, j][:, None, None, None] * w[c]
-    y = y[:, :, pad : y.shape[2] - pad, pad : y.shape[3] - pad]
+    y = y[:, :, ph : y.shape[2] - ph, pw : y.shape[3] - pw]
     return y if b is None else y + b[None, :, None, None]
 
 
-def pool(x, kind, kernel, stride=1, pad=0):
-    """Caffe's Pooling, loop by loop as in its source."""
+def both(value):
+    return value if isinstance(value, tuple) else (value, value)
+
+
+def pool(x, kind, kernel, stride=1, pad=0, rounded=math.ceil):
+    """Caffe's Pooling, window by window; numbers, or pairs of height and width."""
+    (kh, kw), (sh, sw), (ph, pw) = both(kernel), both(stride), both(pad)
     n, c, height, width = x.shape
-    oh = math.ceil((height + 2 * pad - kernel) / stride) + 1
-    ow = math.ceil((width + 2 * pad - kernel) / stride) + 1
-    if pad:
-        oh -= (oh - 1) * stride >= height + pad
-        ow -= (ow - 1) * stride >= width + pad
+    oh = rounded((height + 2 * ph - kh) / sh) + 1
+    ow = rounded((width + 2 * pw - kw) / sw) + 1
+    if ph or pw:  # the last window must begin within the image
+        oh -= (oh - 1) * sh >= height + ph
+        ow -= (ow - 1) * sw >= width + pw
     y = np.zeros((n, c, oh, ow))
     for i in range(oh):
         for j in range(ow):
-            top, left = i * stride - pad, j * stride - pad
-            bottom, right = min(top + kernel, height + pad), min(left + kernel, width + pad)
+            top, left = i * sh - ph, j * sw - pw
+            bottom, right = min(top + kh, height + ph), min(left + kw, width + pw)
             size = (bottom - top) * (right - left)
             window = x[:, :, max(top, 0) : min(bottom, height), max(left, 0) : min(right, width)]
             if kind == "MAX":

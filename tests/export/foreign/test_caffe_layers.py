@@ -1,5 +1,7 @@
 """Layer by layer against Caffe's definitions, through both files and the tower."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -76,6 +78,17 @@ def test_deconvolution(group, pad, stride, tmp_path):
     check(received, caffe.deconvolve(X, w, b, stride, pad, group))
 
 
+def test_deconvolution_with_two_sizes_and_no_bias(tmp_path):
+    w = random(4, 3, 3, 2)
+    text = layer(
+        "Deconvolution",
+        "convolution_param { num_output: 3 kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 1 "
+        "pad_h: 1 pad_w: 0 bias_term: false }",
+    )
+    received = run(tmp_path, text, {"l": [w]})
+    check(received, caffe.deconvolve(X, w, stride=(2, 1), pad=(1, 0)))
+
+
 @pytest.mark.parametrize("kind", ["MAX", "AVE"])
 @pytest.mark.parametrize(
     ("kernel", "stride", "pad"), [(2, 2, 0), (3, 2, 0), (3, 2, 1), (2, 3, 1), (3, 1, 1), (5, 3, 2)]
@@ -88,12 +101,43 @@ def test_pooling_rounds_as_caffe_does(kind, kernel, stride, pad, tmp_path):
     check(run(tmp_path, text), caffe.pool(X, kind, kernel, stride, pad))
 
 
+@pytest.mark.parametrize("kind", ["MAX", "AVE"])
+@pytest.mark.parametrize(
+    ("text", "kernel", "stride", "pad"),
+    [
+        ("kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 3", (3, 2), (2, 3), 0),
+        # Padded above and below only, the last window of a row is clipped all the same.
+        (
+            "kernel_h: 3 kernel_w: 1 stride_h: 2 stride_w: 3 pad_h: 1 pad_w: 0",
+            (3, 1),
+            (2, 3),
+            (1, 0),
+        ),
+        ("kernel_h: 3 kernel_w: 2 stride: 4 pad_h: 2 pad_w: 1", (3, 2), 4, (2, 1)),
+    ],
+)
+def test_pooling_with_two_sizes(kind, text, kernel, stride, pad, tmp_path):
+    text = layer("Pooling", f"pooling_param {{ pool: {kind} {text} }}")
+    check(run(tmp_path, text), caffe.pool(X, kind, kernel, stride, pad))
+
+
+@pytest.mark.parametrize("kind", ["MAX", "AVE"])
+def test_pooling_rounded_down_where_the_file_says_so(kind, tmp_path):
+    text = layer(
+        "Pooling", f"pooling_param {{ pool: {kind} kernel_size: 2 stride: 2 round_mode: FLOOR }}"
+    )
+    received = run(tmp_path, text)
+    assert received.shape == (2, 4, 3, 3)
+    check(received, caffe.pool(X, kind, 2, 2, rounded=math.floor))
+
+
 def test_global_pooling(tmp_path):
     text = layer("Pooling", "pooling_param { pool: AVE global_pooling: true }")
     check(run(tmp_path, text), X.mean(axis=(2, 3), keepdims=True))
 
 
 def test_lrn_across_and_within_channels(tmp_path):
+    check(run(tmp_path, layer("LRN")), caffe.lrn_across(X))
     text = layer("LRN", "lrn_param { local_size: 3 alpha: 0.5 beta: 0.6 k: 2 }")
     check(run(tmp_path, text), caffe.lrn_across(X, 3, 0.5, 0.6, 2))
     text = layer(
@@ -149,6 +193,11 @@ def test_batch_norm_with_its_scale(tmp_path):
     assert sorted(weights) == ["bn/beta", "bn/gamma", "bn/mean/EMA", "bn/variance/EMA"]
 
 
+def test_batch_norm_that_has_seen_nothing(tmp_path):
+    blobs = [random(4), random(4), np.zeros(1, np.float32)]
+    check(run(tmp_path, layer("BatchNorm"), {"l": blobs}) / 300, X / np.sqrt(1e-5) / 300)
+
+
 def test_a_scale_by_itself(tmp_path):
     gamma = random(4)
     check(run(tmp_path, layer("Scale"), {"l": [gamma]}), X * gamma[:, None, None])
@@ -175,6 +224,9 @@ def test_inner_product_behind_flatten_reshape_concat_and_slice(tmp_path):
         'layer { name: "s" type: "Slice" bottom: "data" top: "a" top: "b" '
         "slice_param { slice_point: 1 } }"
         'layer { name: "f" type: "Concat" bottom: "b" bottom: "a" top: "f" }',
+        'layer { name: "r" type: "Reshape" bottom: "data" top: "r" '
+        "reshape_param { shape { dim: 0 dim: 0 dim: 6 dim: 7 } } }"
+        'layer { name: "f" type: "ReLU" bottom: "r" top: "f" relu_param { negative_slope: 1 } }',
     ):
         text = (
             f'{INPUT} {between} layer {{ name: "l" type: "InnerProduct" bottom: "f" top: "y" '
@@ -183,6 +235,43 @@ def test_inner_product_behind_flatten_reshape_concat_and_slice(tmp_path):
         given = np.concatenate([X[:, 1:], X[:, :1]], axis=1) if "Slice" in between else X
         received = run(tmp_path, text, {"l": [w]})
         check(received / 30, given.reshape(2, -1) @ w.T / 30)
+
+
+def test_inner_product_of_a_part_of_a_vector(tmp_path):
+    w = random(2, 4 * 7 * 6 - 5)
+    text = (
+        f'{INPUT} layer {{ name: "f" type: "Flatten" bottom: "data" top: "f" }}'
+        'layer { name: "s" type: "Slice" bottom: "f" top: "a" top: "b" '
+        "slice_param { slice_point: 5 } }"
+        'layer { name: "l" type: "InnerProduct" bottom: "b" top: "y" '
+        "inner_product_param { num_output: 2 bias_term: false } }"
+    )
+    expected = X.reshape(2, -1)[:, 5:] @ w.T
+    check(run(tmp_path, text, {"l": [w]}) / 30, expected / 30)
+
+
+def test_inner_product_with_transposed_weights(tmp_path):
+    w = random(4 * 7 * 6, 2)
+    text = layer(
+        "InnerProduct", "inner_product_param { num_output: 2 bias_term: false transpose: true }"
+    )
+    check(run(tmp_path, text, {"l": [w]}) / 30, X.reshape(2, -1) @ w / 30)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    ["shape { dim: 0 dim: -1 dim: 7 dim: 3 }", "shape { dim: 6 dim: 7 } axis: 2"],
+)
+def test_inner_product_of_a_shape_that_is_not_known(parameters, tmp_path):
+    text = (
+        f'{INPUT} layer {{ name: "f" type: "Reshape" bottom: "data" top: "f" '
+        f"reshape_param {{ {parameters} }} }}"
+        'layer { name: "l" type: "InnerProduct" bottom: "f" top: "y" '
+        "inner_product_param { num_output: 2 } }"
+    )
+    files = caffe.write_net(tmp_path, text, {"l": [random(2, 168), random(2)]})
+    with pytest.raises(ValueError, match="'f' has where the layer 'l' reads it"):
+        load_caffe(*files)
 
 
 def test_flatten_and_reshape_keep_caffes_order(tmp_path):
@@ -227,16 +316,45 @@ def test_concat_and_slice_along_any_axis(tmp_path):
     check(run(tmp_path, even, output="l/output_1"), X[:, 2:])
 
 
-def test_crop(tmp_path):
-    pool = (
-        f'{INPUT} layer {{ name: "p" type: "Pooling" bottom: "data" top: "p" '
-        "pooling_param { pool: MAX kernel_size: 3 } }"
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ("", X[:, :, :5, :4]),
+        ("offset: 2", X[:, :, 2:7, 2:6]),
+        ("offset: 1 offset: 2", X[:, :, 1:6, 2:6]),
+        ("axis: 3 offset: 1", X[:, :, :, 1:5]),
+        ("axis: -2 offset: 1 offset: 0", X[:, :, 1:6, :4]),
+        ("axis: 1 offset: 1 offset: 0 offset: 2", X[:, 1:4, :5, 2:6]),
+        ("axis: 0 offset: 0 offset: 1 offset: 0 offset: 2", X[:, 1:4, :5, 2:6]),
+    ],
+)
+def test_crop(parameters, expected, tmp_path):
+    size = (
+        f'{INPUT} layer {{ name: "c" type: "Convolution" bottom: "data" top: "c" '
+        "convolution_param { num_output: 3 kernel_size: 3 } }"
     )
     text = (
-        f'{pool} layer {{ name: "l" type: "Crop" bottom: "data" bottom: "p" top: "y" '
-        "crop_param { offset: 1 offset: 2 } }"
+        f'{size} layer {{ name: "l" type: "Crop" bottom: "data" bottom: "c" top: "y" '
+        f"crop_param {{ {parameters} }} }}"
     )
-    check(run(tmp_path, text), X[:, :, 1:6, 2:6])
+    check(run(tmp_path, text, {"c": [random(3, 4, 3, 3), random(3)]}), expected)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "axis", "points"),
+    [
+        ("slice_point: 1 slice_point: 3", 1, [1, 3]),
+        ("slice_dim: 1 slice_point: 1 slice_point: 2", 1, [1, 2]),
+        ("axis: 2 slice_point: 2 slice_point: 3", 2, [2, 3]),
+        ("axis: -1", 3, [2, 4]),
+    ],
+)
+def test_slice_points(parameters, axis, points, tmp_path):
+    edges = 'bottom: "data" top: "a" top: "b" top: "c"'
+    text = layer("Slice", f"slice_param {{ {parameters} }}", edges)
+    for place, expected in enumerate(np.split(X, points, axis)):
+        name = "l/output" + (f"_{place}" if place else "")
+        check(run(tmp_path, text, output=name), expected)
 
 
 def test_split(tmp_path):

@@ -94,6 +94,8 @@ def inner_product(layer: CaffeLayer, x: list[Any], name: str) -> Any:
 
 def lrn(layer: CaffeLayer, x: list[Any], name: str) -> Any:
     p = layer.message.lrn_param
+    if p.local_size % 2 == 0:
+        raise ValueError(f"expected an odd local_size, as Caffe does, received {p.local_size}")
     if p.norm_region == 0:  # Caffe divides alpha by the size; TensorFlow does not
         return tf.nn.local_response_normalization(
             x[0], (p.local_size - 1) // 2, p.k, p.alpha / p.local_size, p.beta
@@ -167,12 +169,14 @@ def slice_(layer: CaffeLayer, x: list[Any], name: str) -> Any:
 def crop(layer: CaffeLayer, x: list[Any], name: str) -> Any:
     """The first bottom, cut to the size of the second along Caffe's axis and all behind it."""
     p = layer.message.crop_param
-    axes = range(p.axis % 4, 4)
+    rank = x[0].shape.rank
+    axes = range(p.axis % rank, rank)
     offsets = list(p.offset) or [0]
     offsets = offsets * len(axes) if len(offsets) == 1 else offsets
-    begin, size = [0] * 4, [-1] * 4
+    begin, size = [0] * rank, [-1] * rank
     for axis, offset in zip(axes, offsets, strict=True):
-        begin[OURS[axis]], size[OURS[axis]] = offset, x[1].shape[OURS[axis]]
+        place = our_axis(axis, x[0])
+        begin[place], size[place] = offset, x[1].shape[place] or -1  # -1: a batch keeps its size
     return tf.slice(x[0], begin, size)
 
 

@@ -37,7 +37,7 @@ def max_pool(
     padded = tf.pad(
         x,
         _paddings(x, kernel, strides, pad, floor),
-        constant_values=x.dtype.as_numpy_dtype(-np.inf),
+        constant_values=x.dtype.min,  # as Caffe has it; a window may hold nothing else
     )
     return tf.nn.max_pool2d(padded, kernel, strides, "VALID")
 
@@ -59,7 +59,7 @@ def average_pool(
     columns = _counted(x.shape[2], paddings[2], pad[1])
     counted = (rows[:, np.newaxis] * columns)[np.newaxis, :, :, np.newaxis]
     share = tf.nn.avg_pool2d(counted, kernel, strides, "VALID")
-    return means / tf.cast(share, x.dtype)
+    return tf.math.divide_no_nan(means, tf.cast(share, x.dtype))
 
 
 def _counted(size: int, padding: list[int], pad: int) -> np.ndarray:
@@ -77,7 +77,7 @@ def _paddings(
             raise ValueError(f"expected images of a known size for Pooling, received {x.shape}")
         steps = size + 2 * p - k
         out = (steps // s if floor else -(-steps // s)) + 1
-        if p and (out - 1) * s >= size + p:
+        if any(pad) and (out - 1) * s >= size + p:
             out -= 1  # the last window would begin behind the image
         found.append([p, max(0, (out - 1) * s + k - size - p)])
     return [*found, [0, 0]]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,15 @@ from towerpack.export.foreign.caffe_net import (
     read_prototxt,
 )
 
-FLAT = 0  # instead of a number of channels: the blob is no image any more
+# Instead of a number of channels: the blob is no image any more, or nobody can tell.
+FLAT, UNKNOWN = 0, -1
 
 
-def load_caffe(prototxt: str | Path, caffemodel: str | Path) -> dict[str, np.ndarray]:
+def load_caffe(
+    prototxt: str | Path,
+    caffemodel: str | Path,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+) -> dict[str, np.ndarray]:
     """The weights in a Caffe model, by name, in the order of channels-last layers.
 
     | layer | names | order |
@@ -32,8 +38,10 @@ def load_caffe(prototxt: str | Path, caffemodel: str | Path) -> dict[str, np.nda
 
     Neither Caffe nor protoc is needed. The result can be given to `SmartInit`; the tower of
     `caffe_to_tower` has the same names. Layers of other types with weights are named in a warning.
+    `input_shapes` are for networks that declare no inputs, as in `caffe_to_tower`.
     """
     net, stored = read_prototxt(prototxt), read_caffemodel(caffemodel)
+    net.inputs.update({name: list(shape) for name, shape in (input_shapes or {}).items()})
     blobs = {layer.name: layer.blobs for layer in stored.layers}
     for layer in net.layers:
         layer.blobs = blobs.get(layer.name, [])
@@ -47,7 +55,7 @@ def load_caffe(prototxt: str | Path, caffemodel: str | Path) -> dict[str, np.nda
         if layer.type not in _READERS:
             unknown.append(f"{layer.name} ({layer.type})")
             continue
-        found = _READERS[layer.type](layer, channels.get(layer.bottoms[0], FLAT))
+        found = _READERS[layer.type](layer, channels.get(layer.bottoms[0], UNKNOWN))
         owner = owners.get(layer.name, layer.name)
         values.update({f"{owner}/{name}": value for name, value in found.items()})
     if unknown:
@@ -56,32 +64,52 @@ def load_caffe(prototxt: str | Path, caffemodel: str | Path) -> dict[str, np.nda
 
 
 def channels_of(net: CaffeNet) -> dict[str, int]:
-    """The number of channels of each blob that is an image; FLAT for the others.
+    """The number of channels of each blob that is an image; FLAT or UNKNOWN for the others.
 
     Blobs that several layers write in place keep the last one's, which is what all of them have.
     """
     channels = {name: shape[1] if len(shape) == 4 else FLAT for name, shape in net.inputs.items()}
     for layer in net.layers:
-        given = [channels.get(bottom, FLAT) for bottom in layer.bottoms]
-        out = given[0] if given else FLAT
-        if layer.type in ("Convolution", "Deconvolution"):
-            out = layer.message.convolution_param.num_output
-        elif layer.type in ("InnerProduct", "Flatten", "Reshape"):
-            # A reshape back to an image begins anew: nothing is known of it before it is built.
-            dims = layer.message.reshape_param.shape.dim if layer.type == "Reshape" else []
-            out = (
-                dims[1] if len(dims) == 4 and dims[1] > 0 else given[0] if len(dims) == 4 else FLAT
-            )
-        elif layer.type == "Concat":
-            out = sum(given) if _channel_axis(layer.message.concat_param, "concat_dim") else out
-        elif layer.type == "Slice" and _channel_axis(layer.message.slice_param, "slice_dim"):
-            points = [0, *layer.message.slice_param.slice_point, out]
-            if len(points) == 2:
-                points = [out * part // len(layer.tops) for part in range(len(layer.tops) + 1)]
-            channels.update({top: points[i + 1] - points[i] for i, top in enumerate(layer.tops)})
-            continue
-        channels.update(dict.fromkeys(layer.tops, out))
+        if layer.bottoms:
+            given = [channels.get(bottom, UNKNOWN) for bottom in layer.bottoms]
+            channels.update(zip(layer.tops, _channels_after(layer, given), strict=True))
     return channels
+
+
+def _channels_after(layer: CaffeLayer, given: list[int]) -> list[int]:
+    """The channels of each top of a layer, from those of its bottoms."""
+    out = given[0]
+    if layer.type in ("Convolution", "Deconvolution"):
+        out = layer.message.convolution_param.num_output
+    elif layer.type in ("InnerProduct", "Flatten"):
+        out = FLAT
+    elif layer.type == "Reshape":
+        out = _channels_after_reshape(layer.message.reshape_param, out)
+    elif layer.type == "Concat" and _channel_axis(layer.message.concat_param, "concat_dim"):
+        out = UNKNOWN if UNKNOWN in given else sum(given)
+    elif layer.type == "Slice" and out not in (FLAT, UNKNOWN):
+        return _channels_after_slice(layer, out)
+    return [out] * len(layer.tops)
+
+
+def _channels_after_slice(layer: CaffeLayer, channels: int) -> list[int]:
+    parameters, count = layer.message.slice_param, len(layer.tops)
+    if not _channel_axis(parameters, "slice_dim"):
+        return [channels] * count
+    points = list(parameters.slice_point) or [channels * i // count for i in range(1, count)]
+    sizes: list[int] = np.diff([0, *points, channels]).tolist()
+    return sizes
+
+
+def _channels_after_reshape(parameters: Any, channels: int) -> int:
+    dims = list(parameters.shape.dim)
+    if parameters.axis != 0 or parameters.num_axes != -1:
+        return UNKNOWN  # it depends on the number of axes before
+    if len(dims) != 4:
+        return FLAT
+    if dims[1] == 0 and channels != FLAT:
+        return channels
+    return dims[1] if dims[1] > 0 else UNKNOWN
 
 
 def scale_owners(net: CaffeNet) -> dict[str, str]:
@@ -96,10 +124,10 @@ def scale_owners(net: CaffeNet) -> dict[str, str]:
     return owners
 
 
-def _channel_axis(parameters: object, old_name: str) -> bool:
-    if parameters.HasField(old_name):  # type: ignore[attr-defined]
+def _channel_axis(parameters: Any, old_name: str) -> bool:
+    if parameters.HasField(old_name):
         return bool(getattr(parameters, old_name) == 1)
-    return getattr(parameters, "axis", 1) in (1, -3)
+    return parameters.axis in (1, -3)
 
 
 def _convolution(layer: CaffeLayer, channels: int) -> dict[str, np.ndarray]:
@@ -110,6 +138,12 @@ def _convolution(layer: CaffeLayer, channels: int) -> dict[str, np.ndarray]:
 
 
 def _inner_product(layer: CaffeLayer, channels: int) -> dict[str, np.ndarray]:
+    if channels == UNKNOWN:
+        raise ValueError(
+            f"expected to know the shape that {layer.bottoms[0]!r} has where the layer "
+            f"{layer.name!r} reads it, which its weights are ordered by; declare the network's "
+            "inputs, or pass input_shapes={'data': [1, 3, 224, 224]}"
+        )
     out, size = layer.blobs[0].shape[-2:]  # V1 files have two axes of one before these
     weights = layer.blobs[0].reshape(out, size)
     if layer.message.inner_product_param.transpose:
