@@ -105,14 +105,9 @@ def test_pooling_rounds_as_caffe_does(kind, kernel, stride, pad, tmp_path):
 @pytest.mark.parametrize(
     ("text", "kernel", "stride", "pad"),
     [
-        ("kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 3", (3, 2), (2, 3), 0),
+        ("kernel_h: 3 kernel_w: 4 stride_h: 2 stride_w: 3", (3, 4), (2, 3), 0),
         # Padded above and below only, the last window of a row is clipped all the same.
-        (
-            "kernel_h: 3 kernel_w: 1 stride_h: 2 stride_w: 3 pad_h: 1 pad_w: 0",
-            (3, 1),
-            (2, 3),
-            (1, 0),
-        ),
+        ("kernel_h: 3 kernel_w: 1 stride: 3 pad_h: 1 pad_w: 0", (3, 1), 3, (1, 0)),
         ("kernel_h: 3 kernel_w: 2 stride: 4 pad_h: 2 pad_w: 1", (3, 2), 4, (2, 1)),
     ],
 )
