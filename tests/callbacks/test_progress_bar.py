@@ -1,6 +1,7 @@
 import pytest
 
 from tests.callbacks.training import FUSED, STEPS, run
+from tests.tiny_model import BATCH
 from towerpack.callbacks import Callback, ProgressBar, progress_bar
 from towerpack.core.progress import Progress
 
@@ -39,6 +40,7 @@ def test_the_bar_moves_by_as_many_steps_as_were_done(bars):
     for bar in bars:
         assert bar.total == bar.done == STEPS
         assert max(bar.updates) == FUSED
+        assert bar.samples == BATCH
 
 
 def test_chosen_scalars_are_shown_from_averages_monitors_and_tensors(bars):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from typer.testing import CliRunner
 
 from tests.report.made_runs import make_run
 from towerpack.cli import app
+from towerpack.cli.runs import fitting_table
+from towerpack.report import find_runs
 
 
 @pytest.fixture
@@ -84,6 +88,22 @@ def test_runs_lists_them(directories):
     assert lines[2][:5] == ["b", "failed:", "ValueError", "1/5", "200"]
     assert lines[3][:4] == ["a", "finished", "2/2", "400"]
     assert "val_error" in lines[3] and "kB" in lines[3]
+
+
+@pytest.mark.parametrize("width", [200, 120, 100, 80, 60])
+def test_the_list_of_runs_fits_on_a_terminal_of_any_width(directories, width):
+    from rich.console import Console
+
+    console = Console(width=width, record=True, file=io.StringIO())
+    found = find_runs(directories)
+    made = fitting_table(found, directories, time.time(), console)
+    console.print(made)
+    lines = console.export_text().strip().splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= width
+    assert len(lines) == 2 + len(found) or width == 60, lines
+    heads = lines[0].split()
+    assert {"run", "state", "epoch", "steps/s", "best", "size"} <= set(heads)
+    assert ("devices" in heads) == (width >= 100)
 
 
 def test_runs_where_there_are_none(tmp_path):

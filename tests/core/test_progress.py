@@ -1,4 +1,5 @@
 import io
+import re
 import sys
 
 from towerpack.core import logger, progress
@@ -24,10 +25,11 @@ def test_without_a_terminal_short_work_says_nothing(capsys):
 
 def test_without_a_terminal_long_work_gives_plain_lines(capsys, monkeypatch):
     monkeypatch.setattr(progress, "PLAIN_INTERVAL", 0.0)
-    with Progress(3, "reading") as bar:
+    with Progress(3, "reading", samples=1000) as bar:
         bar.note("file 7")
         bar.update(2)
     lines = capsys.readouterr().err
+    assert re.search(r"it/s [\d,]+ samples/s", lines)
     assert "reading 2/3" in lines
     assert "file 7" in lines
     assert "\x1b" not in lines

@@ -68,4 +68,4 @@ def test_time_is_added_up_by_callback_also_around_steps_and_when_settled():
     assert second.by_callback["AtTheEnd"].seconds > (STEPS + 1) * PAUSE
     # The first epoch has the tracing of the step in it.
     assert "in callbacks (AtSteps " in seen.verdicts[1]
-    assert "AtSteps acts at single steps; at one in " in seen.verdicts[1]
+    assert "if it saw one in " in seen.verdicts[1]

@@ -58,10 +58,15 @@ class HyperParamSetter(Callback):
             logger.info(
                 "%s is changed from %s to %s at step %d",
                 self.param,
-                before,
-                value,
+                _in_short(before),
+                _in_short(value),
                 self.global_step,
             )
+
+
+def _in_short(value: Any) -> str:
+    """Numbers without what a variable of 32 bits adds to them: 0.4, not 0.4000000059604645."""
+    return f"{value:.7g}" if np.ndim(value) == 0 else str(value)
 
 
 class HumanHyperParamSetter(HyperParamSetter):

@@ -19,6 +19,8 @@ NOTE_SECONDS = 0.5  # a person reads no faster
 class ProgressBar(Callback):
     """Shows the steps of each epoch, their speed, the time left, and chosen scalars.
 
+    The speed is in steps, and in samples if the size of the batches is known in advance.
+
     `names` are names of scalars: what was put to the monitors, moving averages of the tower
     (`add_moving_summary`), or else tensors of the tower, which are fetched about twenty times an
     epoch. It never breaks the fusion of steps otherwise: the bar moves by as many steps as were
@@ -47,11 +49,17 @@ class ProgressBar(Callback):
             return False
         return True
 
+    def _before_train(self) -> None:
+        batch = self.trainer.input_source.batch_size()
+        towers = self.trainer.configuration().get("towers", 1)
+        self._samples = batch * towers if batch is not None else None
+
     def _before_epoch(self) -> None:
         trainer = self.trainer
         last = f"/{trainer.max_epoch}" if trainer.max_epoch < 10**4 else ""
         description = f"epoch {trainer.epoch_num}{last}"
-        self._bar = Progress(trainer.steps_per_epoch, description, "step").__enter__()
+        self._bar = Progress(trainer.steps_per_epoch, description, "step", self._samples)
+        self._bar.__enter__()
         self._bar.update(self.local_step + 1)  # not 0 in an epoch that was interrupted
         self._seen_step = self.global_step
         self._noted = 0.0

@@ -22,14 +22,22 @@ class Progress:
 
     On a terminal it is drawn by rich; elsewhere a line is logged at most every 30 seconds and one
     at the end of work that took longer than that. `note` sets a short text shown behind the bar.
+    With `samples`, so many in each item, their speed is shown as well.
 
     >>> with Progress(3, "reading") as bar:
     ...     for _ in range(3):
     ...         bar.update()
     """
 
-    def __init__(self, total: int | None, description: str = "", unit: str = "it"):
-        self.total, self.description, self.unit = total, description, unit
+    def __init__(
+        self,
+        total: int | None,
+        description: str = "",
+        unit: str = "it",
+        samples: int | None = None,
+    ):
+        self.total, self.description = total, description
+        self.unit, self.samples = unit, samples
         self.done = 0
         self._note = ""
         self._live: rich_progress.Progress | None = None
@@ -39,7 +47,7 @@ class Progress:
         self._started = self._last_line = time.monotonic()
         if is_live():
             self._live = rich_progress.Progress(
-                *_columns(self.unit),
+                *_columns(self.unit, self.samples),
                 console=lasting_console(sys.stderr),
                 transient=False,
                 # What users print goes where they sent it, also when that is not this terminal.
@@ -77,7 +85,7 @@ class Progress:
     def _line(self) -> str:
         seconds = time.monotonic() - self._started
         of = f"/{self.total}" if self.total is not None else ""
-        rate = f"{self.done / seconds:.4g} {self.unit}/s" if seconds else ""
+        rate = _rate(self.done / seconds, self.unit, self.samples) if seconds else ""
         return " ".join(filter(None, [self.description, f"{self.done}{of}", rate, self._note]))
 
 
@@ -108,12 +116,18 @@ def is_live() -> bool:
         return False
 
 
-def _columns(unit: str) -> list[Any]:
+def _rate(speed: float, unit: str, samples: int | None) -> str:
+    rate = f"{speed:.4g} {unit}/s"
+    # Separated by thousands, as `.4g` would write 12345 samples per second as 1.234e+04.
+    return f"{rate} {speed * samples:,.0f} samples/s" if samples else rate
+
+
+def _columns(unit: str, samples: int | None) -> list[Any]:
     amount: list[Any]
     if unit == "B":
         amount = [rich_progress.DownloadColumn(), rich_progress.TransferSpeedColumn()]
     else:
-        amount = [rich_progress.MofNCompleteColumn(), _RateColumn(unit)]
+        amount = [rich_progress.MofNCompleteColumn(), _RateColumn(unit, samples)]
     return [
         rich_progress.TextColumn("{task.description}"),
         rich_progress.BarColumn(bar_width=None),
@@ -124,10 +138,10 @@ def _columns(unit: str) -> list[Any]:
 
 
 class _RateColumn(rich_progress.ProgressColumn):
-    def __init__(self, unit: str):
+    def __init__(self, unit: str, samples: int | None):
         super().__init__()
-        self.unit = unit
+        self.unit, self.samples = unit, samples
 
     def render(self, task: rich_progress.Task) -> str:
         speed = task.finished_speed or task.speed
-        return f"{speed:.4g} {self.unit}/s" if speed else ""
+        return _rate(speed, self.unit, self.samples) if speed else ""

@@ -148,13 +148,10 @@ def _about_callbacks(times: EpochTimes) -> str:
     after = cost.seconds / rarer / (rest + cost.seconds / rarer)
     if cost.at_steps > cost.seconds / 2:
         return (
-            f"{name} acts at single steps; at one in {rarer} of them (PeriodicCallback) it would "
-            f"take {after:.0%}"
+            f"{name} would take {after:.0%} if it saw one in {rarer} of the steps that it sees "
+            "(PeriodicCallback)"
         )
-    return (
-        f"{name} takes much of it; run {rarer} times less often (PeriodicTrigger), it would take "
-        f"{after:.0%}"
-    )
+    return f"{name} would take {after:.0%} if it ran {rarer} times less often (PeriodicTrigger)"
 
 
 def _about_data(times: EpochTimes) -> str:
