@@ -18,6 +18,7 @@ from towerpack.checkpoint import (
 from towerpack.checkpoint.object_graph import full_names
 from towerpack.checkpoint.open_source import open_source
 from towerpack.checkpoint.source import Entry
+from towerpack.checkpoint.variables import model_variables
 
 
 def test_formats_say_names_shapes_and_dtypes_before_reading(tmp_path):
@@ -55,6 +56,13 @@ def test_keras_weights_go_into_layers_by_renaming(tmp_path):
     SmartInit(path, rename={"fc/0": "fc/W", "fc/1": "fc/b"}).load(variables, strict=True)
     np.testing.assert_array_equal(variables["fc/W"], model.layers[0].kernel.numpy())
     assert (variables["fc/b"].numpy() == 1).all()
+    # Of a model that was compiled the optimizer is saved too, by numbers: it is not the model's.
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+    model.save_weights(path)
+    values = load_checkpoint_vars(path)
+    assert "optimizer/vars/0" in values
+    assert set(model_variables(values)) == {"fc/0", "fc/1"}
 
 
 def test_older_keras_files_have_names(tmp_path):

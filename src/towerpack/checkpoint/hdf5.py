@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from towerpack.checkpoint.slots import KERAS_OPTIMIZER
 from towerpack.checkpoint.source import Entry
 from towerpack.checkpoint.untrusted import UntrustedFile
 from towerpack.core.optional import require
@@ -19,7 +20,8 @@ from towerpack.core.optional import require
 class Hdf5Source:
     """The arrays of an HDF5 file.
 
-    Keras 3 numbers the variables of a layer; they are named `<layer>/0`, `<layer>/1` here. Other
+    Keras 3 numbers the variables of a layer; they are named `<layer>/0`, `<layer>/1` here, and
+    those of the optimizer, if they were saved too, `optimizer/vars/0` and so on. Other
     files have names (`dense/kernel:0`), which stay, without the `:0`. Rename them on loading.
     """
 
@@ -66,6 +68,8 @@ def _names(file: Any) -> dict[str, str]:
 
 def _name(file: Any, place: str) -> str:
     group, _, number = place.rpartition("/")
+    if group == KERAS_OPTIMIZER:
+        return place
     if group.endswith("vars") and number.isdigit():
         layer = file[group].attrs.get("name")
         return f"{layer}/{number}" if isinstance(layer, str) and layer else place

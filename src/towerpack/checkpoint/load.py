@@ -56,6 +56,12 @@ class SourceLoader(ModelLoader):
         self.reshape, self.ignore_mismatch = reshape, ignore_mismatch
 
     def load(self, variables: Mapping[str, Any], strict: bool = False) -> LoadReport:
+        report = self.load_quietly(variables, strict)
+        report.say()
+        return report
+
+    def load_quietly(self, variables: Mapping[str, Any], strict: bool = False) -> LoadReport:
+        """`load` that leaves it to the caller to say what was done."""
         damage: CorruptCheckpoint | None = None
         for open_it in self._sources():
             try:
@@ -78,7 +84,6 @@ class SourceLoader(ModelLoader):
         }
         for name, value in values.items():
             variables[name].assign(value)
-        (logger.warning if report.worth_a_warning() else logger.info)("%s", report.for_the_log())
         return report
 
     def _compare(
@@ -86,6 +91,7 @@ class SourceLoader(ModelLoader):
     ) -> LoadReport:
         report = LoadReport(source.description)
         report.missing = sorted(set(variables) - set(names))
+        report.not_chosen = sorted(set(report.missing) & set(source.entries) - set(names.values()))
         report.unused = sorted(set(names) - set(variables))
         fitting = []
         for name in sorted(set(variables) & set(names)):
@@ -101,15 +107,16 @@ class SourceLoader(ModelLoader):
         report.loaded = [name for name in fitting if name not in report.withheld]
         for name in report.withheld:
             report.changed.pop(name, None)
+        differences = "\n".join(report.differences())
         if strict and not report.complete:
             raise LoadError(
-                f"{source.description} is not of this model:\n{report.table()}\nTo resume, the "
+                f"{source.description} is not of this model:\n{differences}\nTo resume, the "
                 "model, its optimizer and precision must be those of the checkpoint. To start a "
                 "new run from what fits, pass session_init=SmartInit(path, ignore_mismatch=True)."
             )
         if report.mismatched and not self.ignore_mismatch:
             raise LoadError(
-                f"{source.description} does not fit the model:\n{report.table()}\n"
+                f"{source.description} does not fit the model; nothing was loaded:\n{differences}\n"
                 "Load the rest by SmartInit(..., ignore_mismatch=True)."
             )
         return report
@@ -203,21 +210,33 @@ class ChainInit(ModelLoader):
 
     def load(self, variables: Mapping[str, Any], strict: bool = False) -> LoadReport:
         """The report says what all did together; strict holds for each of them."""
-        reports = [loader.load(variables, strict) for loader in self.loaders]
-        merged = LoadReport(", ".join(report.source for report in reports))
-        for report in reports:
-            merged.loaded = sorted({*merged.loaded, *report.loaded})
-            merged.unused += report.unused
-            merged.mismatched |= report.mismatched
-            merged.changed |= report.changed
-            merged.withheld += report.withheld
-        for name in merged.loaded:
-            merged.mismatched.pop(name, None)
-        merged.withheld = sorted(set(merged.withheld) - set(merged.loaded))
-        merged.missing = sorted(
-            set(variables) - {*merged.loaded, *merged.mismatched, *merged.withheld}
-        )
-        return merged
+        reports = [
+            loader.load_quietly(variables, strict)
+            if isinstance(loader, SourceLoader)
+            else loader.load(variables, strict)
+            for loader in self.loaders
+        ]
+        report = _together(reports, variables)
+        report.say()
+        return report
+
+
+def _together(reports: Sequence[LoadReport], variables: Mapping[str, Any]) -> LoadReport:
+    """What several loads did to the same variables."""
+    merged = LoadReport(", ".join(report.source for report in reports))
+    merged.loaded = sorted({name for report in reports for name in report.loaded})
+    for report in reports:
+        merged.unused += report.unused
+        merged.mismatched |= report.mismatched
+        merged.changed |= report.changed
+    for name in merged.loaded:
+        merged.mismatched.pop(name, None)
+    withheld = {name for report in reports for name in report.withheld}
+    merged.withheld = sorted(withheld - set(merged.loaded))
+    merged.missing = sorted(set(variables) - {*merged.loaded, *merged.mismatched, *merged.withheld})
+    not_chosen = {name for report in reports for name in report.not_chosen}
+    merged.not_chosen = sorted(not_chosen & set(merged.missing))
+    return merged
 
 
 def SmartInit(

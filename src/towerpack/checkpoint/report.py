@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from towerpack.checkpoint.slots import own_names
+from towerpack.core import logger
 
 _ROWS = 20  # of each kind in the log; the object has them all
+_MISSING, _UNUSED = "missing in the file", "unused"
+_WIDTH = len(_MISSING)
 
 
 class LoadError(ValueError):
@@ -18,9 +21,10 @@ class LoadError(ValueError):
 class LoadReport:
     """Names by what became of them; `str()` is a line, `table()` says it in full.
 
-    `missing` are variables of the model that the file lacks, `unused` values of the file that the
-    model lacks. `mismatched` and `changed` (loaded, after a cast or reshape) say why and how.
-    `withheld` are slots of an optimizer whose own variable was not loaded: they stay fresh too.
+    `missing` are variables of the model that the file lacks, or whose values there were not chosen
+    (`not_chosen`); `unused` are values of the file that the model lacks. `mismatched` and `changed`
+    (loaded, after a cast or reshape) say why and how. `withheld` are slots of an optimizer whose
+    own variable was not loaded: they stay fresh too.
     """
 
     source: str
@@ -30,6 +34,7 @@ class LoadReport:
     mismatched: dict[str, str] = field(default_factory=dict)
     changed: dict[str, str] = field(default_factory=dict)
     withheld: list[str] = field(default_factory=list)
+    not_chosen: list[str] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
@@ -37,43 +42,65 @@ class LoadReport:
         return not (self.missing or self.unused or self.mismatched or self.changed or self.withheld)
 
     def __str__(self) -> str:
-        parts = [f"{len(self.loaded)} variables loaded from {self.source}"]
+        parts = [self._head()]
         for title, names in self._kinds():
             if names:
                 shown = ", ".join(list(names)[:4]) + (", ..." if len(names) > 4 else "")
                 parts.append(f"{len(names)} {title}: {shown}")
         return "; ".join(parts)
 
-    def table(self, rows: int | None = None) -> str:
-        """One line for each name that was not simply loaded, at most `rows` of each kind."""
-        lines = [f"{len(self.loaded)} variables loaded from {self.source}"]
+    def table(self) -> str:
+        """How many were loaded, and a line for each name that was not simply loaded."""
+        return "\n".join([self._head(), *self.differences()])
+
+    def differences(self) -> list[str]:
+        """A line for each name that is not simply loaded."""
+        return [line for title, names in self._kinds() for line in _rows(title, names)]
+
+    def say(self) -> None:
+        """Logs the table, shortened; as a warning if the model's own variables are concerned."""
+        own = set(self._own())
+        lines = [self._head()]
         for title, names in self._kinds():
-            lines += _rows(title, names, rows)
-        return "\n".join(lines)
+            told = {
+                name: why
+                for name, why in names.items()
+                if title not in (_MISSING, _UNUSED) or name in own
+            }
+            lines += _rows(title, told, _ROWS)
+            if len(told) < len(names):
+                rest = len(names) - len(told)
+                lines.append(f"  {title:{_WIDTH}}  {rest} slots, averages and counters")
+        worrying = bool(self.mismatched or own)
+        (logger.warning if worrying else logger.info)("%s", "\n".join(lines))
 
-    def worth_a_warning(self) -> bool:
-        """Whether more differs than slots, averages and counters, as is usual in fine-tuning."""
+    def _own(self) -> list[str]:
+        """What is missing or unused besides slots, averages and counters, which often are."""
         common = [*self.loaded, *self.mismatched, *self.withheld]
-        missing = own_names(self.missing, [*self.missing, *common])
-        return bool(self.mismatched or missing or own_names(self.unused, [*self.unused, *common]))
+        return [
+            *own_names(self.missing, [*self.missing, *common]),
+            *own_names(self.unused, [*self.unused, *common]),
+        ]
 
-    def for_the_log(self) -> str:
-        return self.table(_ROWS)
+    def _head(self) -> str:
+        count = len(self.loaded)
+        return f"{count} variable{'' if count == 1 else 's'} loaded from {self.source}"
 
     def _kinds(self) -> list[tuple[str, Mapping[str, str]]]:
+        left_out = dict.fromkeys(self.not_chosen, "it is there, but was not chosen")
         return [
             ("mismatched", self.mismatched),
-            ("missing in the file", dict.fromkeys(self.missing, "")),
-            ("unused", dict.fromkeys(self.unused, "")),
+            (_MISSING, dict.fromkeys(self.missing, "") | left_out),
+            (_UNUSED, dict.fromkeys(self.unused, "")),
             ("withheld", dict.fromkeys(self.withheld, "its variable was not loaded")),
             ("changed", self.changed),
         ]
 
 
-def _rows(title: str, names: Mapping[str, str], rows: int | None) -> list[str]:
+def _rows(title: str, names: Mapping[str, str], rows: int | None = None) -> list[str]:
     shown = list(names.items())[:rows]
     width = max((len(name) for name, _ in shown), default=0)
-    lines = [f"  {title:19}  {name:{width}}  {why}".rstrip() for name, why in shown]
+    lines = [f"  {title:{_WIDTH}}  {name:{width}}  {why}".rstrip() for name, why in shown]
     if len(names) > len(shown):
-        lines.append(f"  {title:19}  ... and {len(names) - len(shown)} more")
+        lines.append(f"  {title:{_WIDTH}}  ... and {len(names) - len(shown)} more")
     return lines

@@ -15,6 +15,7 @@ _COUNTERS = re.compile(
     r"(.*/)?(global_step|learning_rate|beta[12]_power|EMA_steps|loss_scale"
     r"|(LAMB|Adafactor)/steps|AccumGrad/counter)(_\d+)?"
 )
+KERAS_OPTIMIZER = "optimizer/vars"  # where a Keras weights file has numbered variables of it
 _OLD_AVERAGES = "EMA/"  # of summaries, in tensorpack's checkpoints
 _SLOTS = ("Adam", "Momentum", "RMSProp", "ExponentialMovingAverage", "AccumGrad")
 
@@ -40,7 +41,7 @@ def owners(names: Iterable[str]) -> dict[str, str | None]:
             found[name] = next((flat[begin] for begin in beginnings if begin in flat), None)
             continue
         owner = next((begin for begin in _beginnings(name, "/") if begin in known), None)
-        if owner is not None or _COUNTERS.fullmatch(name):
+        if owner is not None or _COUNTERS.fullmatch(name) or scope == KERAS_OPTIMIZER:
             found[name] = owner
     return found
 

@@ -17,6 +17,9 @@ from towerpack.checkpoint.store import save_checkpoint
 from towerpack.core import logger
 from towerpack.core.files import atomic_file
 
+# A checkpoint of that name could not be told from a file of another format.
+_NOT_WRITTEN = (".h5", ".hdf5", ".keras", ".npy", ".pb", ".index", ".meta", ".pkl", ".pt", ".pth")
+
 
 def load_checkpoint_vars(path: str | Path) -> dict[str, np.ndarray]:
     """All values by name, of a checkpoint or any other file that `SmartInit` loads.
@@ -46,6 +49,11 @@ def save_checkpoint_vars(dic: Mapping[str, Any], path: str | Path) -> str:
     >>> list(load_checkpoint_vars(path))
     ['fc/W']
     """
+    if str(path).lower().endswith(_NOT_WRITTEN):
+        raise ValueError(
+            f"expected a name ending in .npz or .safetensors, or else the prefix of a checkpoint, "
+            f"received {path}"
+        )
     values = {name.removesuffix(":0"): view_of(value) for name, value in dic.items()}
     if str(path).endswith(".npz"):
         with atomic_file(path) as file:

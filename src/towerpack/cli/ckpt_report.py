@@ -41,7 +41,7 @@ def listing(directory: Path) -> Iterator[str]:
     for prefix in every_checkpoint(directory):
         mark = "*" if prefix == latest else " "
         size = sum(file.stat().st_size for file in directory.glob(f"{Path(prefix).name}.*"))
-        head = f"{mark} {Path(prefix).name:24} {size / 1e6:10.2f} MB"
+        head = f"{mark} {Path(prefix).name:24} {_size(size):>10}"
         try:
             manifest = check_files(prefix)
         except CorruptCheckpoint as damage:
@@ -53,6 +53,14 @@ def listing(directory: Path) -> Iterator[str]:
         saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.saved_at))
         scalars = "".join(f"  {name}={value:.5g}" for name, value in manifest.monitored.items())
         yield f"{head}  {saved}  step {manifest.step}{scalars}"
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"
 
 
 def contents(path: str, pattern: str, values: bool) -> Iterator[str]:
@@ -67,7 +75,8 @@ def contents(path: str, pattern: str, values: bool) -> Iterator[str]:
         elements += int(np.prod(entry.shape, dtype=np.int64))
         statistics = f"  {_statistics(np.asarray(numbers[name]))}" if values else ""
         yield f"{name:{width}}  {entry.dtype:8} {list(entry.shape)!s:18}{statistics}".rstrip()
-    yield f"{len(names)} of {len(source.entries)} variables, {elements:,} numbers"
+    total = f"{len(names)} of {len(source.entries)} variables, {elements:,} numbers"
+    yield f"{total} in {source.description}"
     if isinstance(source, CheckpointSource):
         run = load_run(source.prefix)
         if run is not None:
