@@ -30,6 +30,17 @@ def test_everything_that_the_page_shows(tmp_path):
     assert run["images"][0]["items"][0]["src"].startswith("data:image/png;base64,iVBOR")
 
 
+def test_the_best_checkpoint_is_placed_by_its_manifest(tmp_path):
+    make_run(tmp_path, epochs=2, pictures=False)
+    for name, manifest in (("min-val_error", f'{{"step": {STEPS}}}'), ("other", "[broken")):
+        (tmp_path / f"{name}.index").write_bytes(b"")
+        (tmp_path / f"{name}.manifest.json").write_text(manifest)
+    found = {checkpoint["name"]: checkpoint for checkpoint in read_run(tmp_path)["checkpoints"]}
+    assert found["min-val_error"]["step"] == STEPS
+    assert found["min-val_error"]["values"] == found[f"model-{STEPS}"]["values"]
+    assert (found["other"]["step"], found["other"]["values"]) == (None, {})
+
+
 def test_a_long_curve_is_thinned_and_keeps_its_peaks_and_its_end(tmp_path):
     monitors = Monitors([JSONWriter()])
     monitors.open(RunInfo(tmp_path))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 LATEST = re.compile(r'^model_checkpoint_path: "(.*)"', re.MULTILINE)
+MANIFEST_SUFFIX = ".manifest.json"  # of what the checkpoint room, which is above this one, writes
 _STEP = re.compile(r"^(.*?)-(\d+)$")
 
 
@@ -29,8 +31,7 @@ def find_checkpoints(
             name, files = path.name, [file for file in path.rglob("*") if file.is_file()]
         else:
             continue
-        numbered = _STEP.match(name)
-        step = int(numbered[2]) if numbered else None
+        step = _step(directory, name)
         try:
             size, saved = sum(file.stat().st_size for file in files), path.stat().st_mtime
         except FileNotFoundError:  # the saver has just removed it
@@ -46,6 +47,18 @@ def find_checkpoints(
             }
         )
     return sorted(found, key=lambda checkpoint: -checkpoint["saved"])
+
+
+def _step(directory: Path, name: str) -> int | None:
+    """By the name, or by the manifest beside it: the best of a run is `min-<scalar>`, say."""
+    numbered = _STEP.match(name)
+    if numbered:
+        return int(numbered[2])
+    try:
+        step = json.loads((directory / f"{name}{MANIFEST_SUFFIX}").read_text("utf-8")).get("step")
+    except (OSError, ValueError, AttributeError):  # none, or not one of ours
+        return None
+    return step if isinstance(step, int) else None
 
 
 def _values_at(

@@ -83,8 +83,8 @@ function comparison(page) {
   return el("div", { class: "card", style: "margin-top:20px" }, table(["run", "state", "#epoch", "#steps/s", "devices", "#time", ...names.map((name) => `#best ${name}`)], rows));
 }
 
-function loadBar(share, hot) {
-  return el("div", { class: "load" }, el("div", { class: "track" }, el("i", { class: hot ? "hot" : "", style: `width:${100 * share}%` })), el("b", {}, share > 0 && share < 0.005 ? "<1%" : `${Math.round(100 * share)}%`));
+function loadBar(share, kind = "") {
+  return el("div", { class: "load" }, el("div", { class: "track" }, el("i", { class: kind, style: `width:${100 * share}%` })), el("b", {}, share > 0 && share < 0.005 ? "<1%" : `${Math.round(100 * share)}%`));
 }
 
 function stagesCard(run, named) {
@@ -95,7 +95,7 @@ function stagesCard(run, named) {
   const rows = stages.map((stage) => {
     const share = Math.min(1, stage.load);
     const load = stage.parallel ? el("span", { class: "soft nowrap" }, `waits ${formatSeconds(stage.seconds)}`)
-      : loadBar(share, stage.load === hottest && share > 0.5);
+      : loadBar(share, stage.load === hottest && share > 0.5 ? "hot" : "");
     return [
       el("span", { class: "nowrap", style: `padding-left:${14 * stage.depth}px` }, stage.label),
       load,
@@ -112,7 +112,7 @@ function callbacksCard(run, named) {
   if (!callbacks.length) return null;
   const rows = callbacks.map(({ name, seconds, share }) => [
     el("span", { style: "overflow-wrap:anywhere" }, name),
-    loadBar(share, share > 0.15),
+    loadBar(share, "callbacks"),
     formatSeconds(seconds / run.overall.epochs),
   ]);
   return el("div", { class: "card" }, el("h3", {}, named ? `${run.name}: callbacks` : "The costliest callbacks"), table(["callback", "share of the time", "#an epoch"], rows));
