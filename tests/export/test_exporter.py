@@ -8,7 +8,7 @@ from towerpack._tensorflow import tf
 from towerpack.export import ExportError, ModelExporter, Signature
 from towerpack.export import exporter as exporter_module
 from towerpack.models import FullyConnected
-from towerpack.predict import OfflinePredictor
+from towerpack.predict import OfflinePredictor, PredictConfig
 
 FILES = {
     "frozen": lambda e, p, **o: e.export_compact(p / "model.pb", **o),
@@ -189,3 +189,21 @@ def test_signatures_are_checked():
         Signature(["x"], ["y"], preprocess=print)
     with pytest.raises(ValueError, match="at least one output"):
         Signature(["x"], [])
+
+
+def test_gradients_of_a_users_own_are_left_out(tmp_path):
+    def tower(x):
+        scale = tf.exp(x)  # a gradient that depends on other tensors cannot be saved
+
+        @tf.custom_gradient
+        def same(y):
+            return tf.identity(y), lambda upstream: upstream * scale
+
+        tf.identity(same(x * 2), name="y")
+
+    config = PredictConfig(
+        tower_func=tower,
+        input_signature=[tf.TensorSpec([None, 2], tf.float32, "x")],
+        output_names=["y"],
+    )
+    assert ModelExporter(config).export_serving(tmp_path / "saved").largest_difference == 0

@@ -5,6 +5,7 @@ Variables that only training needs, those of optimizers above all, are not part 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from towerpack.export.signature import Signature
 from towerpack.predict import PredictConfig
 from towerpack.predict.offline import load_weights, variables_read
 from towerpack.tower import TracedTower, VariableStore, get_op_tensor_name
+
+GRADIENT = "_gradient_op_type"  # the attribute by which a node has a gradient of its own
 
 
 class InferenceGraph:
@@ -62,6 +65,7 @@ class InferenceGraph:
             if internal.op.name in needed
         }
         feeds = {tensor.name for tensor in self.pruned.inputs}
+        _forget_gradients(graph_def)
         nodes = [node for node in graph_def.node if f"{node.name}:0" not in feeds]
         del graph_def.node[:]
         graph_def.node.extend(nodes)
@@ -114,6 +118,14 @@ def _reachable(graph_def: Any, output_names: list[str]) -> tuple[Any, set[str]]:
     part = v1.GraphDef(library=graph_def.library, versions=graph_def.versions)
     part.node.extend(nodes)
     return part, needed
+
+
+def _forget_gradients(graph_def: Any) -> None:
+    """Takes out what says how to train: gradients of a user's own cannot be saved, and no export
+    needs them."""
+    functions = (node for function in graph_def.library.function for node in function.node_def)
+    for node in itertools.chain(graph_def.node, functions):
+        node.attr.pop(GRADIENT, None)
 
 
 def reachable(graph_def: Any, output_names: list[str]) -> Any:

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from tests.export.small_net import small_config, small_images
-from towerpack._tensorflow import tf
-from towerpack.export import ModelExporter, load_graph
+from towerpack._tensorflow import tf, v1
+from towerpack.export import ModelExporter, list_graph, load_graph
 from towerpack.predict import OfflinePredictor, PredictConfig
 from towerpack.tower import TowerContext, VariableStore
 
@@ -55,6 +55,35 @@ def test_an_intermediate_tensor_can_be_replaced_and_read(exports):
     np.testing.assert_allclose(predictor(tower)(images)[0], expected(images), atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["model.pb", "saved"])
+@pytest.mark.parametrize("trainable", [False, True])
+def test_tensors_of_the_graph_are_found_in_the_tower(exports, name, trainable):
+    def tower(x):
+        load_graph(exports / name, {"image": x}, ["prob"], name="net", trainable=trainable)
+
+    images = small_images()
+    (relu,) = [row[0] for row in list_graph(exports / name).nodes if row[0].endswith("conv/Relu")]
+    found = predictor(tower, f"net/{relu}")(images)[0]
+    np.testing.assert_allclose(found, expected(images, "conv/Relu"), atol=1e-5)
+
+
+def test_gradients_reach_what_is_before_a_frozen_graph(exports):
+    @tf.function(autograph=False)
+    def cost_and_gradient(x):
+        with TowerContext("", is_training=True, store=VariableStore()), tf.GradientTape() as tape:
+            tape.watch(x)
+            (prob,) = load_graph(exports / "model.pb", {"image": x * 2}, ["prob"])
+            cost = tf.reduce_sum(prob[:, 0])
+        return cost, tape.gradient(cost, x)
+
+    images = tf.constant(small_images())
+    _, gradient = cost_and_gradient(images)
+    step = 1e-2 * gradient  # along it the cost changes most
+    ahead, behind = cost_and_gradient(images + step)[0], cost_and_gradient(images - step)[0]
+    along = 2 * tf.reduce_sum(gradient * step)
+    np.testing.assert_allclose(ahead - behind, along, rtol=0.02)
+
+
 def test_trainable_weights_get_gradients_and_a_pattern_chooses_them(exports):
     store = VariableStore()
 
@@ -71,6 +100,37 @@ def test_trainable_weights_get_gradients_and_a_pattern_chooses_them(exports):
     found = gradients(tf.constant(small_images()))
     assert store.trainable() and all(name.startswith("net/conv/") for name in store.trainable())
     assert all(np.abs(gradient).sum() > 0 for gradient in found)
+
+
+@pytest.mark.parametrize("resource", [False, True])
+def test_a_saved_model_of_tensorflow_1(resource, tmp_path):
+    """Its keys have nothing to do with the names of its tensors."""
+    x = np.array([[1.0, 2.0]], np.float32)
+    with tf.Graph().as_default(), v1.Session() as session:
+        first = v1.placeholder(tf.float32, [None, 2], "fed")
+        second = v1.placeholder(tf.float32, [None, 2], "fed_first")
+        weight = v1.get_variable("weight", [2, 3], use_resource=resource)
+        y = tf.identity(tf.matmul(first - 3 * second, weight), name="out")
+        session.run(v1.global_variables_initializer())
+        product = session.run(y, {first: x, second: x * 0})
+        builder = v1.saved_model.Builder(str(tmp_path / "old"))
+        info = v1.saved_model.build_tensor_info
+        signature = v1.saved_model.build_signature_def(
+            {"first": info(first), "second": info(second)}, {"product": info(y)}
+        )
+        builder.add_meta_graph_and_variables(session, ["serve"], {"serving_default": signature})
+        builder.save()
+
+    def tower(x):
+        (y,) = load_graph(tmp_path / "old", {"first": x, "second": x}, ["product"], trainable=True)
+        tf.identity(y, name="y")
+
+    spec = tf.TensorSpec([None, 2], tf.float32, "x")
+    predict = OfflinePredictor(
+        PredictConfig(tower_func=tower, input_signature=[spec], output_names=["y"])
+    )
+    np.testing.assert_allclose(predict(x)[0], -2 * product, rtol=1e-5)
+    assert list(predict.store.trainable()) == ["graph/weight"]
 
 
 def test_variables_of_a_saved_model_keep_their_names(exports):

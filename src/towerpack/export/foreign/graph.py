@@ -28,7 +28,8 @@ def load_graph(
     `path` is a frozen graph (`.pb`, `.pbtxt`) or a SavedModel's directory. `inputs` maps tensors of
     that graph, by name, to tensors of this tower: whatever leads to them there is cut away, so a
     preprocessing, or half of a network, can be replaced. For a SavedModel keys of the signature are
-    understood too. `towerpack export show` lists the names.
+    understood too. `towerpack export show` lists the names. Every tensor `x` of the graph that the
+    outputs depend on is a tensor `<name>/x` of this tower: predictors can ask for it.
 
     Frozen, its weights are constants, part of the graph. With `trainable=True` every floating-point
     constant with at least one dimension, or with a regular expression each of those whose name it
@@ -45,17 +46,28 @@ def load_graph(
     for node in _weights(graph_def, trainable) if trainable else ():
         replaced[f"{node.name}:0"] = _variable(node, foreign, name)
 
-    def build(*tensors: Any) -> list[Any]:
-        return tf.graph_util.import_graph_def(
+    return _built(graph_def, replaced, wanted, name)
+
+
+def _built(graph_def: Any, replaced: dict[str, Any], wanted: list[str], name: str) -> list[Any]:
+    """The graph as a part of the one being traced, so that all its tensors are found by name."""
+
+    @tf.custom_gradient  # a tape sees calls of operations, not what is imported
+    def build(*tensors: Any) -> Any:
+        outputs = tf.graph_util.import_graph_def(
             graph_def,
             input_map=dict(zip(replaced, tensors, strict=True)),
             return_elements=wanted,
-            name="",
+            name=name,
         )
 
-    # As a function, since a tape does not see what is imported into a graph, but sees the call.
-    with tf.name_scope(name):
-        return list(tf.function(build, autograph=False)(*replaced.values()))
+        def gradients(*upstream: Any) -> list[Any]:
+            return v1.gradients(outputs, tensors, upstream)
+
+        return outputs, gradients
+
+    found = build(*replaced.values())
+    return list(found) if isinstance(found, list | tuple) else [found]
 
 
 def _tensor(keys: Mapping[str, str], name: str) -> str:

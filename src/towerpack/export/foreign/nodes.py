@@ -16,7 +16,10 @@ from towerpack.export.saved_model import DEFAULT_SIGNATURE
 
 @dataclass
 class GraphListing:
-    """Inputs, outputs and nodes of a file; each as (name, operation or type, shape)."""
+    """Inputs, outputs and nodes of a file; each as (name, operation or type, shape).
+
+    Of a SavedModel's signature, inputs and outputs are (key, tensor, shape).
+    """
 
     inputs: list[tuple[str, str, str]]
     outputs: list[tuple[str, str, str]]
@@ -41,12 +44,14 @@ def list_graph(path: str | Path, signature: str = DEFAULT_SIGNATURE) -> GraphLis
     operations = graph.get_operations()
     read = {tensor.op.name for operation in operations for tensor in operation.inputs}
     nodes = [(op.name, op.type, ", ".join(map(_shape, op.outputs))) for op in operations]
-    return GraphListing(
-        inputs=[row for row in nodes if row[1].startswith("Placeholder")],
-        outputs=[row for row in nodes if row[0] not in read and row[1] not in ("Const", "NoOp")],
-        nodes=nodes,
-        select_tf_ops=[],
-    )
+    inputs = [row for row in nodes if row[1].startswith("Placeholder")]
+    outputs = [row for row in nodes if row[0] not in read and row[1] not in ("Const", "NoOp")]
+    if foreign.outputs:  # a signature says what they are, and by which keys
+        inputs, outputs = (
+            [(key, name, _shape(graph.get_tensor_by_name(name))) for key, name in keys.items()]
+            for keys in (foreign.inputs, foreign.outputs)
+        )
+    return GraphListing(inputs, outputs, nodes, select_tf_ops=[])
 
 
 def _shape(tensor: Any) -> str:

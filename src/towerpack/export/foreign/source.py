@@ -58,11 +58,10 @@ def _frozen_signature(path: Path, signature: str) -> ForeignGraph:
         for external, internal in function.graph.captures
         if id(external) in names
     }
-    keys = [tensor.op.name for tensor in function.inputs]
+    # TensorFlow flattens a dict in the order of its keys; variables come behind the inputs.
     _, specs = function.structured_input_signature
-    # A signature's placeholders are named '<signature>_<key>'.
-    inputs = {key: f"{name}:0" for key in specs for name in keys if name.endswith(f"_{key}")}
-    keys_in_order = sorted(function.structured_outputs)  # as TensorFlow flattens a dict
+    inputs = {key: tensor.name for key, tensor in zip(sorted(specs), function.inputs, strict=False)}
+    keys_in_order = sorted(function.structured_outputs)
     outputs = {
         key: tensor.name for key, tensor in zip(keys_in_order, function.outputs, strict=True)
     }
