@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def read_records(directory: Path) -> dict[str, Any]:
     return exports
 
 
-def describe_specs(specs: list[Any]) -> dict[str, Any]:
+def describe_specs(specs: Sequence[Any]) -> dict[str, Any]:
     return {spec.name: [spec.dtype.name, spec.shape.as_list()] for spec in specs}
 
 
