@@ -44,8 +44,9 @@ class BackgroundSaver:
         self._thread: threading.Thread | None = None
 
     def reserve(self, variables: Mapping[str, Any]) -> None:
-        """Takes the memory for a copy of the variables now, and not at the first save."""
-        self._snapshot.reserve(variables)
+        """Takes the memory for a copy of the variables, in the thread, before the first save."""
+        self.wait()
+        self._start(lambda: self._snapshot.reserve(variables))
 
     def save(
         self,
@@ -67,7 +68,6 @@ class BackgroundSaver:
         arrays = self._snapshot.take(variables)
 
         def write() -> None:
-            _step_back()
             try:
                 manifest = write_checkpoint(prefix, arrays, run=run, step=step, monitored=monitored)
                 if then is not None:
@@ -78,7 +78,14 @@ class BackgroundSaver:
                 self._in_a_row, self._last_error = 0, None
                 logger.debug("saved %s", prefix)
 
-        self._thread = threading.Thread(target=write, name="towerpack-checkpoint-writer")
+        self._start(write)
+
+    def _start(self, work: Callable[[], None]) -> None:
+        def run() -> None:
+            _step_back()
+            work()
+
+        self._thread = threading.Thread(target=run, name="towerpack-checkpoint-writer")
         self._thread.start()
 
     def _failed(self, prefix: Path, error: Exception) -> None:

@@ -111,8 +111,9 @@ class SourceLoader(ModelLoader):
         if strict and not report.complete:
             raise LoadError(
                 f"{source.description} is not of this model:\n{differences}\nTo resume, the "
-                "model, its optimizer and precision must be those of the checkpoint. To start a "
-                "new run from what fits, pass session_init=SmartInit(path, ignore_mismatch=True)."
+                "model, its optimizer, averages and precision must be those of the checkpoint. To "
+                "start a new run from what fits, pass "
+                "session_init=SmartInit(path, ignore_mismatch=True)."
             )
         if report.mismatched and not self.ignore_mismatch:
             raise LoadError(
