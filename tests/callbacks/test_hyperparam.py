@@ -20,6 +20,7 @@ from towerpack.callbacks import (
     one_cycle,
     warmup,
 )
+from towerpack.callbacks.range_test import steepest_rate
 from towerpack.core import logger
 from towerpack.tower import get_current_tower_context
 from towerpack.tower.optimizer import SGD
@@ -298,6 +299,21 @@ def test_the_range_test_raises_the_rate_and_draws_the_cost():
     assert name == "learning_rate_range_test"
     assert picture.shape == (1, 400, 500, 3)
     assert len(np.unique(picture)) > 10
+
+
+def test_the_suggested_rate_lies_before_the_lowest_cost():
+    rates = np.logspace(-4, 1, 50)
+    costs = 2.3 - 1.2 / (1 + (0.1 / rates) ** 2)
+    costs[40:] = np.tile([9.0, 4.0], 5)  # it has blown up, and jumps
+    assert 0.03 < steepest_rate(rates, costs) < 0.3
+    assert steepest_rate(rates, np.linspace(1, 2, 50)) is None
+
+
+def test_a_range_test_in_which_nothing_helps_says_so(caplog):
+    test = LearningRateRangeTest(lowest=1e3, highest=1e4, steps=5, stop_factor=1e9)
+    result = run([test], epochs=2)
+    assert test.suggestion is None and "did not fall at any learning_rate" in caplog.text
+    assert len(result.monitor.images) == 1 and not result.monitor.of("suggested_learning_rate")
 
 
 def test_graph_variables_are_found_by_their_last_part():

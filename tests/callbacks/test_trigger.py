@@ -4,9 +4,11 @@ from tests.callbacks.training import STEPS, Model, run
 from towerpack.callbacks import (
     Callback,
     EnableCallbackIf,
+    MergeAllSummaries,
     PeriodicCallback,
     PeriodicTrigger,
     ProcessTensors,
+    interval,
 )
 from towerpack.core.every import every
 
@@ -105,9 +107,49 @@ def test_periodic_callback_of_epochs_passes_whole_epochs():
     assert result.alone == [4, 5, 6, 9]
 
 
-def test_periodic_callback_refuses_time():
-    with pytest.raises(ValueError, match="PeriodicTrigger takes intervals of time"):
-        PeriodicCallback(Noting(), every="10 min")
+@pytest.fixture
+def clock(monkeypatch):
+    """A second passes with each call of the step function."""
+    now = [0.0]
+    monkeypatch.setattr(interval.time, "monotonic", lambda: now[0])
+
+    class Clock(Callback):
+        def _next_due(self):
+            return self.global_step + 1
+
+        def _trigger_step(self):
+            now[0] += 1
+
+    return Clock()
+
+
+def test_periodic_callback_of_time_passes_the_first_step_after_it(clock):
+    noting = Noting()
+    run([clock, PeriodicCallback(noting, every="4 s")], epochs=2, steps=6)
+    assert noting.of("before_run") == [(1, 4), (2, 8), (2, 11)]  # and the very last step
+    assert noting.of("after_run") == noting.of("trigger_step") == [(1, 5), (2, 9), (2, 12)]
+    assert noting.of("trigger") == [(2, 12)]
+
+
+def test_periodic_callback_of_time_for_what_acts_at_the_ends_of_epochs(clock):
+    noting = Noting(steps=False)
+    run([clock, PeriodicCallback(noting, every="7 s")], epochs=4, steps=3)
+    assert noting.of("trigger") == [(3, 9), (4, 12)]
+
+
+def test_periodic_callback_of_a_long_time_leaves_the_steps_fused():
+    assert run([PeriodicCallback(Noting(), every="10 h")], epochs=2).alone == [2 * STEPS]
+
+
+def test_summaries_at_any_interval(clock):
+    def steps(period, *others):
+        result = run([MergeAllSummaries(period), *others], epochs=2)
+        return sorted({step for step, name, _ in result.monitor.scalars if name == "input-rms"})
+
+    assert steps(0) == steps("1 epoch") == [6, 12]
+    assert steps(4) == [4, 6, 10, 12]  # counted in each epoch
+    assert steps("5 steps") == steps(every("5 steps")) == [5, 6, 10, 12]  # of the model
+    assert steps("4 s", clock) == [5, 6, 9, 12]
 
 
 def test_enable_callback_if_decides_once_for_a_step():

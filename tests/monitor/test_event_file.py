@@ -229,3 +229,22 @@ def test_the_real_tensorboard_serves_scalars_and_images(address):
 def test_the_real_tensorboard_shows_every_step_of_a_resumed_run_once(address):
     scalars = json.loads(fetched(address, "scalars/scalars?tag=cost&run=resumed"))
     assert [step for _, step, _ in scalars] == list(range(1, 20))
+
+
+def test_who_follows_a_run_is_not_lost_to_another_writer_in_its_directory(tmp_path):
+    """TensorBoard's loader goes from file to file and never back."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    follower = EventAccumulator(str(tmp_path))
+    ours, other = Monitors([TFEventWriter()]), Monitors([TFEventWriter()])
+    ours.open(RunInfo(tmp_path))
+    other.open(RunInfo(tmp_path))  # newer, and empty
+    for epoch in (1, 2, 3):
+        ours.at(epoch, epoch)
+        ours.put_scalar("cost", epoch)
+        ours.flush()
+        follower.Reload()
+    ours.close()
+    other.close()
+    follower.Reload()
+    assert [event.step for event in follower.Scalars("cost")] == [1, 2, 3]

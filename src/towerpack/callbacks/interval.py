@@ -33,9 +33,16 @@ class Interval:
 
     def due_step(self, trainer: TrainerView) -> bool:
         """Whether an interval of steps or of time has passed since the last look."""
+        return self._passed(trainer, ("steps", "seconds"))
+
+    def due_time(self, trainer: TrainerView) -> bool:
+        """Whether an interval of time has passed since the last look."""
+        return self._passed(trainer, ("seconds",))
+
+    def _passed(self, trainer: TrainerView, units: tuple[str, ...]) -> bool:
         now = Moment(trainer.global_step, seconds=time.monotonic() - self._started)
         last, self._last = self._last, now
-        return any(part.due(now, last) for part in self.parts if part.unit != "epochs")
+        return any(part.due(now, last) for part in self.parts if part.unit in units)
 
     def is_step(self, step: int) -> bool:
         """Whether an interval of steps names this one."""

@@ -14,6 +14,7 @@ from towerpack.callbacks.hyperparam import HyperParam, as_param
 from towerpack.core import logger
 
 SMOOTHING = 0.9  # of the cost, which is noisy from batch to batch
+STRETCHES = 10  # of the range of rates, in each of which the cost falls steeply or not
 
 
 class LearningRateRangeTest(Callback):
@@ -21,8 +22,8 @@ class LearningRateRangeTest(Callback):
 
     After `steps` steps, or when the smoothed cost has grown to `stop_factor` times its best, it
     puts a picture (`learning_rate_range_test`) and the scalar `suggested_learning_rate`, where the
-    cost fell fastest, and stops training. For a run of its own: the weights are worth nothing
-    afterwards.
+    cost fell fastest on its way to the lowest, and stops training. For a run of its own: the
+    weights are worth nothing afterwards.
 
     >>> test = LearningRateRangeTest(cost="cost", highest=10.0)
     """
@@ -71,7 +72,7 @@ class LearningRateRangeTest(Callback):
         blown_up = not math.isfinite(latest) or latest > self.stop_factor * min(self.costs)
         if len(self.rates) == self.steps or blown_up:
             self._finish()
-            raise StopTraining(f"the range test is complete; suggested rate: {self.suggestion}")
+            raise StopTraining("the range test is complete")
 
     def _finish(self) -> None:
         finite = np.isfinite(self.costs)
@@ -79,17 +80,21 @@ class LearningRateRangeTest(Callback):
         if len(rates) < 3:
             logger.warning("the cost blew up at once: begin the range test with a smaller rate")
             return
-        slope = np.gradient(costs, np.log(rates))
-        self.suggestion = float(rates[int(slope.argmin())])
-        logger.info("the cost fell fastest at %s = %.3g", self.param, self.suggestion)
+        self.suggestion = steepest_rate(rates, costs)
         monitors = self.trainer.monitors
-        monitors.put_scalar("suggested_learning_rate", self.suggestion)
+        if self.suggestion is None:
+            title = "it never fell"
+            logger.warning("the cost did not fall at any %s up to %.3g", self.param, rates[-1])
+        else:
+            title = f"steepest at {self.suggestion:.3g}"
+            logger.info("the cost fell fastest at %s = %.3g", self.param, self.suggestion)
+            monitors.put_scalar("suggested_learning_rate", self.suggestion)
         monitors.put_image(
             "learning_rate_range_test",
             curve_picture(
                 rates,
                 costs,
-                f"steepest at {self.suggestion:.3g}",
+                title,
                 self.param.readable_name,
                 self.cost,
                 log_x=True,
@@ -103,3 +108,22 @@ class LearningRateRangeTest(Callback):
     def _restore(self, state: dict[str, Any]) -> None:
         self.rates, self.costs = list(state["rates"]), list(state["costs"])
         self._average = state["average"]
+
+
+def steepest_rate(rates: np.ndarray, costs: np.ndarray) -> float | None:
+    """Where the cost falls fastest, by orders of the rate, before it is at its lowest.
+
+    Behind that it grows and jumps about, and some of the jumps are steep. None if it never fell.
+
+    >>> steepest_rate(np.float64([1, 10, 100, 1000, 10_000]), np.float64([9, 8, 3, 30, 10]))
+    100.0
+    """
+    lowest = int(costs.argmin())
+    if lowest == 0:
+        return None
+    # Over a stretch: from one step to the next a cost falls and rises by chance.
+    reach = max(1, len(costs) // STRETCHES // 2)
+    middle = np.arange(lowest + 1)
+    left, right = np.maximum(middle - reach, 0), np.minimum(middle + reach, lowest)
+    slope = (costs[right] - costs[left]) / (np.log(rates[right]) - np.log(rates[left]))
+    return float(rates[int(slope.argmin())])

@@ -10,6 +10,8 @@ import numpy as np
 
 from towerpack.callbacks.base import Callback
 from towerpack.callbacks.epoch_end import EpochEnd
+from towerpack.callbacks.interval import interval_of
+from towerpack.core.every import Every
 from towerpack.tower import get_op_tensor_name
 from towerpack.tower.summary import ALL_SUMMARIES
 
@@ -45,7 +47,10 @@ class MovingAverageSummary(Callback):
 
 
 class MergeAllSummaries(Callback):
-    """Computes the tower's summaries with the last step of each epoch, and every `period` steps.
+    """Computes the tower's summaries with the last step of each epoch, and every `period`.
+
+    `period` is a number of steps, counted in each epoch, or an interval such as `'500 steps'` of
+    the model or `'10 min'`; 0 means none.
 
     They are those of `add_tensor_summary`, `add_param_summary` and the like, which go to the
     monitors, and those of `tf.summary` and `tf.compat.v1.summary` called in the tower, which go to
@@ -55,19 +60,34 @@ class MergeAllSummaries(Callback):
     step, which takes its own batch, and there is one collection of them.
     """
 
-    def __init__(self, period: int = 0, run_alone: bool = False, key: Any = None):
-        if period < 0:
+    def __init__(self, period: int | str | Every = 0, run_alone: bool = False, key: Any = None):
+        if isinstance(period, int) and period < 0:
             raise ValueError(f"expected period >= 0, received {period}")
         self.period, self.run_alone, self.key = period, run_alone, key
+        self._interval = interval_of(None if isinstance(period, int) else period, None)
         self._end = EpochEnd()
         self._has_any: bool | None = None
+        self._time_is_up = False
+
+    def _before_train(self) -> None:
+        self._interval.start(self.trainer)
+        self._time_is_up = False
+
+    def _next_of_period(self) -> int | None:
+        """The next step that the period names."""
+        coming = self.global_step + 1
+        if isinstance(self.period, int):
+            return coming + -self._end.position(self.trainer) % self.period if self.period else None
+        self._time_is_up = self._interval.due_time(self.trainer) or self._time_is_up
+        return coming if self._time_is_up else self._interval.next_step(self.trainer, coming)
 
     def _next_due(self) -> int | None:
         if self._has_any is False:
             return None
         due, coming = self._end.step(self.trainer), self.global_step + 1
-        if self.period:
-            due = min(due, coming + -self._end.position(self.trainer) % self.period)
+        of_period = self._next_of_period()
+        if of_period is not None:
+            due = min(due, of_period)
         if due == coming and self._has_any is None:
             # Asked only now, since to find out takes the trainer some time.
             self._has_any = self.trainer.has_summaries
@@ -79,9 +99,9 @@ class MergeAllSummaries(Callback):
     def _after_run(self, values: list[Any] | None) -> None:
         if values is None:
             return
+        self._time_is_up = False
         (summaries,) = values
         monitors = self.trainer.monitors
-        monitors.at(self.global_step, self.epoch_num)
         for name, value in summaries["scalar"].items():
             monitors.put_scalar(name, value)
         for name, value in summaries["histogram"].items():

@@ -127,8 +127,9 @@ class PeriodicCallback(MaskedCallback):
 
     It can only make things rarer. With an interval of steps, the steps whose number is a multiple
     pass (all of their events), and the events of an epoch that comes right after such a step; with
-    an interval of epochs, everything in those epochs. The very last step of training, and the end
-    of its epoch, always pass. Intervals are those of `PeriodicTrigger`, apart from those of time.
+    an interval of epochs, everything in those epochs; with an interval of time, the first step, or
+    the first end of an epoch, after it. The very last step of training, and the end of its epoch,
+    always pass. Intervals are those of `PeriodicTrigger`.
 
     >>> from towerpack.callbacks import TensorPrinter
     >>> seldom = PeriodicCallback(TensorPrinter("cost"), every_k_steps=100)
@@ -145,18 +146,23 @@ class PeriodicCallback(MaskedCallback):
         self._interval = interval_of(every_k_steps, every_k_epochs, every)
         if not self._interval.parts:
             raise ValueError("expected every_k_steps, every_k_epochs or every, received none")
-        if any(part.unit == "seconds" for part in self._interval.parts):
-            raise ValueError(
-                f"expected an interval of steps or epochs, received {self._interval}; "
-                "PeriodicTrigger takes intervals of time"
-            )
         self._before_step = False
+        self._time_is_up = False  # until a step or the end of an epoch has passed for it
+
+    def _before_train(self) -> None:
+        super()._before_train()
+        self._interval.start(self.trainer)
+        self._time_is_up = self._run_passes = False
+
+    def _look_at_the_time(self) -> bool:
+        self._time_is_up = self._interval.due_time(self.trainer) or self._time_is_up
+        return self._time_is_up
 
     def _next_due(self) -> int | None:
         due = super()._next_due()
         if due is None:
             return None
-        if self._interval.is_epoch(self.epoch_num):
+        if self._interval.is_epoch(self.epoch_num) or self._look_at_the_time():
             return due
         following = [
             self._interval.next_step(self.trainer, due),
@@ -171,9 +177,24 @@ class PeriodicCallback(MaskedCallback):
         finally:
             self._before_step = False
 
+    def _trigger_step(self) -> None:
+        super()._trigger_step()
+        if self._run_passes:
+            self._time_is_up = self._run_passes = False
+
+    def _after_epoch(self) -> None:
+        self._look_at_the_time()
+        super()._after_epoch()
+
+    def _trigger_epoch(self) -> None:
+        super()._trigger_epoch()
+        self._time_is_up = False
+
     def _passes(self) -> bool:
         step = self.global_step + self._before_step
         if self._interval.is_epoch(self.epoch_num) or self._interval.is_step(step):
+            return True
+        if self._time_is_up:
             return True
         trainer = self.trainer
         last = trainer.local_step == trainer.steps_per_epoch - 1

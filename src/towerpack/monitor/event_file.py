@@ -13,7 +13,7 @@ import numpy as np
 from towerpack.core import logger
 from towerpack.core.optional import require
 from towerpack.monitor.base import MonitorBase, RunInfo
-from towerpack.monitor.event_records import event_file_name, framed
+from towerpack.monitor.event_records import FILE_MARK, event_file_name, framed
 from towerpack.monitor.png import encode_png
 
 HISTOGRAM_BINS = 30  # as many as TensorBoard draws
@@ -127,7 +127,7 @@ class TFEventWriter(MonitorBase):
     def flush(self, step: int, epoch: int) -> None:
         self._join_graph()
         self._flush()
-        if self.split_files and self._file:
+        if self._file and (self.split_files or self._is_overtaken()):
             self._file.close()
             self._open_file()
 
@@ -142,6 +142,17 @@ class TFEventWriter(MonitorBase):
             if self._file:
                 self._file.close()
                 self._file = None
+
+    def _is_overtaken(self) -> bool:
+        """Whether another writer has made a newer file in the directory.
+
+        TensorBoard's loader, at the end of a file, goes on with the next and never comes back: who
+        follows the run would see nothing more of this one.
+        """
+        if self._directory is None or self._file is None:
+            return False
+        own = Path(self._file.name).name
+        return any(path.name > own for path in self._directory.glob(f"{FILE_MARK}*"))
 
     def _open_file(self) -> None:
         if self._directory is None:
