@@ -29,6 +29,9 @@ def test_what_people_type_for_a_checkpoint(tmp_path):
         get_checkpoint_path(tmp_path / "model-8")
     with pytest.raises(FileNotFoundError, match="no checkpoint in"):
         get_checkpoint_path(tmp_path.parent)
+    (tmp_path / "weights.bin").write_bytes(b"?")
+    with pytest.raises(FileNotFoundError, match=r"weights.bin is no checkpoint: .*\.safetensors"):
+        get_checkpoint_path(tmp_path / "weights.bin")
 
 
 def test_all_checkpoints_are_listed_by_step_without_endings(tmp_path):

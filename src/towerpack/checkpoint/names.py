@@ -32,6 +32,11 @@ def get_checkpoint_path(path: str | Path) -> str:
         raise FileNotFoundError(f"there is no checkpoint in {directory}")
     prefix = _SUFFIX.sub("", str(path))
     if not Path(prefix + INDEX_SUFFIX).exists():
+        if Path(prefix).is_file():  # of another format, or TensorFlow's before 2017
+            raise FileNotFoundError(
+                f"{prefix} is no checkpoint: expected {Path(prefix).name}.index beside it, or a "
+                "file ending in .npz, .safetensors or .h5"
+            )
         raise FileNotFoundError(
             f"there is no checkpoint {prefix}; expected {Path(prefix).name}.index in {path.parent}"
         )
