@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from tests.callbacks.training import STEPS, run
-from towerpack.callbacks import EMA, Callback, GradientNorm
+from towerpack.callbacks import EMA, Callback, GradientNorm, MinSaver, MovingAverageSummary
+from towerpack.checkpoint import load_checkpoint_vars, load_run
 
 AVERAGE = "fc/W/ExponentialMovingAverage"
 
@@ -59,6 +60,17 @@ def test_averages_resume_with_the_checkpoint():
     resumed = run([EMA(0.9)], epochs=2, resume=whole.saved[0])
     assert AVERAGE in whole.saved[0].variables
     np.testing.assert_array_equal(resumed.trainer.store[AVERAGE], whole.trainer.store[AVERAGE])
+
+
+def test_the_best_is_saved_with_the_averages_in_place(tmp_path):
+    ema = EMA(0.9)
+    saver = MinSaver("cost", checkpoint_dir=tmp_path, ema=ema)
+    store = run([ema, MovingAverageSummary(), saver], epochs=2).trainer.store
+    saved = load_checkpoint_vars(tmp_path / "min-cost")
+    np.testing.assert_array_equal(saved["fc/W"], store[AVERAGE])
+    assert not np.array_equal(saved["fc/W"], store["fc/W"])
+    assert AVERAGE not in saved and "EMA_steps" not in saved
+    assert load_run(tmp_path / "min-cost") is None  # for use, not to go on from
 
 
 def test_an_ema_without_a_trainer_says_so():

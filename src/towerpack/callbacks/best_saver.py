@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
 from typing import Any
 
 from towerpack.callbacks.base import Callback
+from towerpack.callbacks.ema import EMA, is_average
 from towerpack.callbacks.saver import directory_for, run_of
 from towerpack.checkpoint.background import BackgroundSaver
 from towerpack.checkpoint.store import recover
@@ -19,6 +21,13 @@ class MinSaver(Callback):
     It looks at what was logged at the current step, wherever in the list of callbacks that came
     from, and saves by itself, in a thread: a `ModelSaver` is not needed. The best value survives a
     restart. `reverse=True` saves the highest, as `MaxSaver` does. NaN is never the best.
+
+    With an `ema` the checkpoint holds the averages in the place of the weights, for use and not to
+    be resumed: for the scalar of an `InferenceRunner` with the same `ema`.
+
+    >>> from towerpack.callbacks import EMA
+    >>> ema = EMA(0.999)
+    >>> best = MinSaver("ema_error", ema=ema)
     """
 
     def __init__(
@@ -27,11 +36,13 @@ class MinSaver(Callback):
         reverse: bool = False,
         filename: str | None = None,
         checkpoint_dir: str | Path | None = None,
+        *,
+        ema: EMA | None = None,
     ):
         self.monitor_stat, self.reverse = monitor_stat, reverse
         kind = "max" if reverse else "min"
         self.filename = filename or f"{kind}-{monitor_stat.replace('/', '-')}"
-        self.checkpoint_dir = checkpoint_dir
+        self.checkpoint_dir, self.ema = checkpoint_dir, ema
         self.saver = BackgroundSaver()
         self._best: float | None = None
         self._seen: tuple[int, float] | None = None  # step and value last looked at
@@ -82,13 +93,18 @@ class MinSaver(Callback):
         if not self._is_better(value):
             return
         self._best = value
-        self.saver.save(
-            self._directory / self.filename,
-            self.trainer.store.saved(),
-            run=run_of(self.trainer),
-            step=self.global_step,
-            monitored={self.monitor_stat: value},
-        )
+        variables, averages = self.trainer.store.saved(), contextlib.nullcontext()
+        if self.ema is not None:
+            variables = {name: variables[name] for name in variables if not is_average(name)}
+            averages = self.ema.swapped()
+        with averages:  # until they are copied; a thread writes them
+            self.saver.save(
+                self._directory / self.filename,
+                variables,
+                run=run_of(self.trainer) if self.ema is None else None,
+                step=self.global_step,
+                monitored={self.monitor_stat: value},
+            )
         logger.info(
             "%s = %.5g is the best so far: saved as %s", self.monitor_stat, value, self.filename
         )
@@ -120,5 +136,7 @@ class MaxSaver(MinSaver):
         monitor_stat: str,
         filename: str | None = None,
         checkpoint_dir: str | Path | None = None,
+        *,
+        ema: EMA | None = None,
     ):
-        super().__init__(monitor_stat, True, filename, checkpoint_dir)
+        super().__init__(monitor_stat, True, filename, checkpoint_dir, ema=ema)

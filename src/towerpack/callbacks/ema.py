@@ -24,8 +24,9 @@ class EMA(Callback):
     `<name>/ExponentialMovingAverage`: they are in checkpoints, and a resumed run goes on with them.
     They begin as the weights are when training begins. The update is part of the traced step.
 
-    `swapped()` puts the averages in the place of the variables while it is open: for
-    `InferenceRunner(..., ema=ema)`, for saving and for export.
+    `swapped()` puts the averages in the place of the variables while it is open: so do
+    `InferenceRunner(..., ema=ema)` and `MinSaver(..., ema=ema)`. A predictor or an export takes
+    them from any checkpoint of the run with `PredictConfig(..., ema=True)`.
 
     >>> ema = EMA(0.999)
     """
@@ -77,3 +78,8 @@ class EMA(Callback):
             value: np.ndarray = variable.numpy()
             variable.assign(average)
             average.assign(value)
+
+
+def is_average(name: str) -> bool:
+    """Whether a variable is one of an `EMA`'s own, by its name."""
+    return name == STEPS or name.endswith(f"/{SUFFIX}")
