@@ -108,6 +108,21 @@ def test_F1_a_process_that_is_killed_is_replaced_and_its_datapoint_predicted_aga
     assert np.isnan(received[12]).all()
 
 
+def test_F1_a_process_that_is_killed_while_it_loads_is_replaced(tmp_path):
+    marker, here = tmp_path / "died", os.getpid()
+
+    def tower(x):
+        if os.getpid() != here and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        tf.identity(x * 2, name="y")
+
+    results = MultiProcessDatasetPredictor(config_of(tower), flow(), 1, use_gpu=False)
+    received = np.concatenate([outputs[0] for outputs in results.get_all_result()])
+    assert marker.exists()
+    np.testing.assert_allclose(received, 2 * tiny_arrays()[0])
+
+
 def test_F1_a_datapoint_that_kills_every_process_is_an_error_in_words(tmp_path):
     predictor = MultiProcessDatasetPredictor(
         dying_config(tmp_path / "died", times=9), bad_flow(), 1, use_gpu=False

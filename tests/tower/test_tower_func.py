@@ -62,6 +62,12 @@ def test_B3_a_wrong_tensor_name_is_refused_when_built_with_the_nearest():
         tower.function(["y"], ["prob"])
 
 
+def test_an_input_that_the_outputs_need_is_named():
+    tower = TracedTower(TinyModel().tower_func(), VariableStore())
+    with pytest.raises(ValueError, match=r"\['cost'\] depend on, received \['x'\].*\['label'\]"):
+        tower.function(["x"], ["cost"])
+
+
 def test_a_fetch_runs_no_side_effect_of_the_tower():
     counter = tf.Variable(0)
 

@@ -79,9 +79,8 @@ class MultiProcessDatasetPredictor(DatasetPredictorBase):
     `use_gpu` is set; it shares the processor's cores with the others. The flow is read here, a few
     datapoints ahead.
 
-    A process that dies is replaced and its datapoint predicted again; if that one dies too, or
-    dies while it loads the model, `PredictError` says how. Nothing is left running when the
-    iteration ends, however it ends.
+    A process that dies is replaced and its datapoint predicted again; if that one dies too,
+    `PredictError` says how. Nothing is left running when the iteration ends, however it ends.
     """
 
     def __init__(
@@ -147,8 +146,7 @@ class _Pool:
                 try:
                     return inputs, self._processes[place](*inputs)
                 except ProcessDied as death:
-                    loaded = self._processes[place].is_ready
-                    self._replace(place, death, last=attempt == ATTEMPTS or not loaded)
+                    self._replace(place, death, last=attempt == ATTEMPTS)
                 except PredictError as error:
                     error.add_note(f"while predicting datapoint {index}")
                     raise

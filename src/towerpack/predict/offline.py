@@ -8,6 +8,7 @@ from towerpack.core import logger
 from towerpack.predict.config import PredictConfig
 from towerpack.predict.online import OnlinePredictor
 from towerpack.tower import TracedTower, VariableStore
+from towerpack.tower.traced import operations_before
 
 
 class OfflinePredictor(OnlinePredictor):
@@ -45,15 +46,9 @@ def variables_read(function: Any, store: VariableStore) -> dict[str, Any]:
 
     Its own `variables` are all that the tower was traced with.
     """
-    seen, waiting = set(), [output.op for output in function.outputs]
-    while waiting:
-        operation = waiting.pop()
-        if operation.name not in seen:
-            seen.add(operation.name)
-            waiting.extend(x.op for x in operation.inputs)
-            waiting.extend(operation.control_inputs)
+    needed = operations_before(function.outputs)
     handles = {
-        id(external) for external, internal in function.graph.captures if internal.op.name in seen
+        id(external) for external, internal in function.graph.captures if internal.op.name in needed
     }
     return {
         name: variable

@@ -80,11 +80,6 @@ class PredictorProcess:
         outputs: list[np.ndarray] = self._checked(answer)["outputs"]
         return outputs
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether it has loaded its model."""
-        return self._ready
-
     def kill(self) -> None:
         """Ends it now; a call under way raises `ProcessDied`."""
         self.child.kill()

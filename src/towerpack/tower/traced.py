@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
@@ -41,7 +41,19 @@ class TracedTower:
                 f"no inputs are named {unknown}; the tower has {self.tower_func.input_names}"
             )
         feeds = [self.handle.get_tensor(name) for name in names]
-        return prune(self._wrapped, feeds, self.handle.get_tensors(output_names))
+        fetches = self.handle.get_tensors(output_names)
+        needed = operations_before(fetches, {feed.op.name for feed in feeds})
+        lacking = [
+            name
+            for name in self.tower_func.input_names
+            if name not in names and self.handle.get_tensor(name).op.name in needed
+        ]
+        if lacking:
+            raise ValueError(
+                f"expected all inputs that {list(output_names)} depend on, received {names}: "
+                f"they need {lacking} too"
+            )
+        return prune(self._wrapped, feeds, fetches)
 
     def function(
         self, input_names: Sequence[str] | None, output_names: Sequence[str]
@@ -63,6 +75,20 @@ class TracedTower:
             return pruned(*tensors)
 
         return run
+
+
+def operations_before(tensors: Sequence[Any], stop: Collection[str] = ()) -> set[str]:
+    """The names of all operations that the tensors depend on, up to those of `stop`."""
+    seen: set[str] = set()
+    waiting = [tensor.op for tensor in tensors]
+    while waiting:
+        operation = waiting.pop()
+        if operation.name not in seen:
+            seen.add(operation.name)
+            if operation.name not in stop:
+                waiting.extend(tensor.op for tensor in operation.inputs)
+                waiting.extend(operation.control_inputs)
+    return seen
 
 
 def prune(wrapped: Any, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
