@@ -2,6 +2,8 @@ import io
 import re
 import sys
 
+import pytest
+
 from towerpack.core import logger, progress
 from towerpack.core.progress import Progress, track
 
@@ -45,6 +47,16 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch):
         bar.update()
     assert "reading" in screen.getvalue()
     assert "2/2" in screen.getvalue()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_notebook_without_ipywidgets_gets_plain_lines_and_no_warnings(monkeypatch, capsys):
+    monkeypatch.setattr(logger, "in_notebook", lambda: True)
+    monkeypatch.setattr(progress.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(progress, "PLAIN_INTERVAL", 0.0)
+    with Progress(2, "reading") as bar:
+        bar.update(2)
+    assert "reading 2/2" in capsys.readouterr().out
 
 
 def test_bytes_and_unknown_totals(monkeypatch):

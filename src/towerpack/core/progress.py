@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -20,9 +21,10 @@ PLAIN_INTERVAL = 30.0  # seconds between lines in a log file: enough to see life
 class Progress:
     """A progress bar for `total` items (None: unknown), used as a context manager.
 
-    On a terminal it is drawn by rich; elsewhere a line is logged at most every 30 seconds and one
-    at the end of work that took longer than that. `note` sets a short text shown behind the bar.
-    With `samples`, so many in each item, their speed is shown as well.
+    On a terminal, or in a notebook with ipywidgets, it is drawn by rich; elsewhere a line is logged
+    at most every 30 seconds and one at the end of work that took longer than that. `note` sets a
+    short text shown behind the bar. With `samples`, so many in each item, their speed is shown as
+    well.
 
     >>> with Progress(3, "reading") as bar:
     ...     for _ in range(3):
@@ -45,7 +47,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         self._started = self._last_line = time.monotonic()
-        if is_live():
+        if _can_move():
             self._live = rich_progress.Progress(
                 *_columns(self.unit, self.samples),
                 console=lasting_console(sys.stderr),
@@ -114,6 +116,13 @@ def is_live() -> bool:
         return bool(sys.stderr and sys.stderr.isatty())
     except ValueError:  # closed
         return False
+
+
+def _can_move() -> bool:
+    """Whether a bar can be drawn over itself: in a notebook rich does so by ipywidgets."""
+    if logger.in_notebook():
+        return importlib.util.find_spec("ipywidgets") is not None
+    return is_live()
 
 
 def _rate(speed: float, unit: str, samples: int | None) -> str:
