@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,20 +93,24 @@ class MinSaver(Callback):
         if not self._is_better(value):
             return
         self._best = value
-        variables, averages = self.trainer.store.saved(), contextlib.nullcontext()
-        if self.ema is not None:
-            variables = {name: variables[name] for name in variables if not is_average(name)}
-            averages = self.ema.swapped()
-        with averages:  # until they are copied; a thread writes them
-            self.saver.save(
-                self._directory / self.filename,
-                variables,
-                run=run_of(self.trainer) if self.ema is None else None,
-                step=self.global_step,
-                monitored={self.monitor_stat: value},
-            )
+        variables, run = self.trainer.store.saved(), run_of(self.trainer)
+        if self.ema is None:
+            self._save(variables, run, value)
+        else:
+            own = {name: variables[name] for name in variables if not is_average(name)}
+            with self.ema.swapped():  # until they are copied; a thread writes them
+                self._save(own, None, value)
         logger.info(
             "%s = %.5g is the best so far: saved as %s", self.monitor_stat, value, self.filename
+        )
+
+    def _save(self, variables: Mapping[str, Any], run: Any, value: float) -> None:
+        self.saver.save(
+            self._directory / self.filename,
+            variables,
+            run=run,
+            step=self.global_step,
+            monitored={self.monitor_stat: value},
         )
 
     def _after_train(self) -> None:
