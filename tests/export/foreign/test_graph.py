@@ -67,6 +67,38 @@ def test_tensors_of_the_graph_are_found_in_the_tower(exports, name, trainable):
     np.testing.assert_allclose(found, expected(images, "conv/Relu"), atol=1e-5)
 
 
+def test_outside_of_a_tower(exports):
+    images = small_images()
+    (prob,) = load_graph(exports / "model.pb", {"image": images}, ["prob"])
+    np.testing.assert_allclose(prob, expected(images), atol=1e-5)
+
+
+def test_outputs_that_need_no_input_and_outputs_without_gradients(tmp_path):
+    def numbers(x):
+        y = tf.identity(tf.constant([1.0, 2.0]) * x, name="y")
+        tf.argmax(y, axis=1, name="place")
+        tf.identity(x[0, 0], name="first")
+
+    spec = tf.TensorSpec([None, 2], tf.float32, "x")
+    config = PredictConfig(
+        tower_func=numbers, input_signature=[spec], output_names=["y", "place", "first"]
+    )
+    ModelExporter(config).export_compact(tmp_path / "m.pb")
+    (const,) = [row[0] for row in list_graph(tmp_path / "m.pb").nodes if row[2] == "float32 [2]"]
+
+    @tf.function(autograph=False)
+    def step(x):
+        with TowerContext("", is_training=True, store=VariableStore()), tf.GradientTape() as tape:
+            tape.watch(x)
+            y, place = load_graph(tmp_path / "m.pb", {"x": x}, ["y", "place"])
+            (known,) = load_graph(tmp_path / "m.pb", {}, [const], name="other")
+            cost = tf.reduce_sum(y * known)
+        return tape.gradient(cost, x), place
+
+    gradient, place = step(tf.constant([[3.0, 1.0]]))
+    assert gradient.numpy().tolist() == [[1.0, 4.0]] and place.numpy().tolist() == [0]
+
+
 def test_gradients_reach_what_is_before_a_frozen_graph(exports):
     @tf.function(autograph=False)
     def cost_and_gradient(x):

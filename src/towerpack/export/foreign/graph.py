@@ -62,11 +62,15 @@ def _built(graph_def: Any, replaced: dict[str, Any], wanted: list[str], name: st
         )
 
         def gradients(*upstream: Any) -> list[Any]:
-            return v1.gradients(outputs, tensors, upstream)
+            pairs = zip(outputs, upstream, strict=True)
+            floating = [(y, dy) for y, dy in pairs if y.dtype.is_floating]
+            return v1.gradients([y for y, _ in floating], tensors, [dy for _, dy in floating])
 
         return outputs, gradients
 
-    found = build(*replaced.values())
+    # Outside of a tower there is no graph to be a part of, so it becomes a function.
+    run = tf.function(build, autograph=False) if tf.executing_eagerly() else build
+    found = run(*replaced.values())
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
