@@ -287,6 +287,23 @@ def test_schedules_as_functions():
             wrong()
 
 
+def test_a_smooth_schedule_does_not_fill_the_log(caplog):
+    smooth = HyperParamSetterWithFunc("learning_rate", lambda epochs, old: 1 - epochs / 10)
+    run([PeriodicTrigger(smooth, every_k_steps=1)], epochs=2)
+    lines = [line for line in caplog.messages if "learning_rate is changed" in line]
+    assert len(lines) == 3  # before training, and at the end of each epoch
+    assert lines[-1].endswith("to 0.8 at step 12")
+    caplog.clear()
+    steps = ScheduledHyperParamSetter("learning_rate", [(2, 0.1), (9, 0.2)], step_based=True)
+    run([steps], epochs=2)
+    assert sum("learning_rate is changed" in line for line in caplog.messages) == 2
+    caplog.clear()
+    smooth = [(0, 0.1), (12, 0.7)]
+    steps = ScheduledHyperParamSetter("learning_rate", smooth, "linear", step_based=True)
+    run([steps], epochs=2)
+    assert sum("learning_rate is changed" in line for line in caplog.messages) <= 3
+
+
 def test_the_range_test_raises_the_rate_and_draws_the_cost():
     test = LearningRateRangeTest(lowest=1e-4, highest=1000.0, steps=40)
     result = run([test], epochs=20)

@@ -22,6 +22,8 @@ class HyperParamSetter(Callback):
     """
 
     chief_only = False
+    # Whether a change in the middle of an epoch is logged; the steps of a smooth schedule are not.
+    says_each_change = True
 
     def __init__(self, param: str | HyperParam):
         self.param = as_param(param)
@@ -54,7 +56,9 @@ class HyperParamSetter(Callback):
             return
         before = self.get_current_value()
         self.param.set_value(value)
-        if np.any(np.asarray(before) != np.asarray(self.get_current_value())):
+        changed = np.any(np.asarray(before) != np.asarray(self.get_current_value()))
+        within_epoch = 0 <= self.local_step < self.trainer.steps_per_epoch - 1
+        if changed and (self.says_each_change or not within_epoch):
             logger.info(
                 "%s is changed from %s to %s at step %d",
                 self.param,
@@ -123,6 +127,8 @@ class HyperParamSetterWithFunc(HyperParamSetter):
     >>> from towerpack.callbacks import cosine
     >>> setter = HyperParamSetterWithFunc("learning_rate", cosine(0.1, total=90, warmup=5))
     """
+
+    says_each_change = False
 
     def __init__(self, param: str | HyperParam, func: Callable[[float, Any], Any]):
         super().__init__(param)

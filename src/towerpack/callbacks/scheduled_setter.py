@@ -41,6 +41,7 @@ class ScheduledHyperParamSetter(HyperParamSetter):
         if interp not in INTERPOLATIONS:
             raise ValueError(f"expected interp of {list(INTERPOLATIONS)}, received {interp!r}")
         self.interp, self.step_based, self.set_at_beginning = interp, step_based, set_at_beginning
+        self.says_each_change = interp is None
         self._points = [point for point, _ in self.schedule]
 
     def value_at(self, point: float) -> Any:
