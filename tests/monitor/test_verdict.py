@@ -45,7 +45,11 @@ def costs(**seconds):
         ),
         (
             EpochTimes(10, 0, 7, 3, by_callback={"DumpTensors": CallbackCost(2.5, 2.4)}),
-            "DumpTensors would take 10% if it saw one in 3 of the steps",
+            r"DumpTensors would take 10% if it saw one in 3 of its steps \(PeriodicCallback\)$",
+        ),
+        (
+            EpochTimes(10, 0, 6, 4, by_callback={"PeriodicTrigger(ModelSaver)": CallbackCost(4)}),
+            r"PeriodicTrigger\(ModelSaver\) would take 10% if it ran 6 times less often$",
         ),
         (
             EpochTimes(10, 0, 0.1, 9.9, by_callback=costs(InferenceRunner=9.9)),

@@ -146,12 +146,12 @@ def _about_callbacks(times: EpochTimes) -> str:
     if rarer > MOST_RARER:
         return f"nearly all goes to {name}; let it run much less often, or do less"
     after = cost.seconds / rarer / (rest + cost.seconds / rarer)
-    if cost.at_steps > cost.seconds / 2:
-        return (
-            f"{name} would take {after:.0%} if it saw one in {rarer} of the steps that it sees "
-            "(PeriodicCallback)"
-        )
-    return f"{name} would take {after:.0%} if it ran {rarer} times less often (PeriodicTrigger)"
+    at_steps = cost.at_steps > cost.seconds / 2
+    means = "PeriodicCallback" if at_steps else "PeriodicTrigger"
+    # One that has an interval already needs no more than another.
+    hint = "" if str(name).startswith("Periodic") else f" ({means})"
+    rarely = f"saw one in {rarer} of its steps" if at_steps else f"ran {rarer} times less often"
+    return f"{name} would take {after:.0%} if it {rarely}{hint}"
 
 
 def _about_data(times: EpochTimes) -> str:
