@@ -77,6 +77,19 @@ class InputSource:
         """The shapes of the inputs in a usual batch; None before they are known."""
         return None
 
+    def take(self, count: int, taken: int, rows: int) -> list[Any] | None:
+        """The next `count` batches as arrays of `rows` rows, one row for each batch.
+
+        `uniform` must have said that they are there. None where only the graph reads the source.
+        """
+        return None
+
+    def offer(self, count: int, taken: int) -> None:
+        """Before the graph reads `count` batches of which `wait` has said that they are there.
+
+        Needed only by a source from which some were taken by `take`.
+        """
+
     def state(self, taken: int) -> State | None:
         """The position after `taken` batches, as JSON; None for a source without a position."""
         return None

@@ -16,6 +16,7 @@ from towerpack.dataflow.base import DataFlowTerminated
 from towerpack.input_source.base import FeedfreeInput
 from towerpack.input_source.flow_input import FlowInput
 from towerpack.input_source.journal import Mark
+from towerpack.input_source.shelf import Shelf, stacked
 
 QUEUE_SIZE = 50  # as tensorpack's users know it; batches, not datapoints
 FILL_DECAY = 0.5
@@ -55,6 +56,9 @@ class QueueInput(FlowInput, FeedfreeInput):
         self._fill = 0.0
         self._wanted = NOBODY
         self._news = threading.Condition()
+        self._shelf: Shelf | None = None  # where batches wait, once somebody has taken some
+        self._queued = self._begin.number  # the first batch that has not gone into the queue
+        self._place = threading.Lock()  # held to choose between the two
 
     def setup(self, signature: Any) -> None:
         super().setup(signature)
@@ -89,8 +93,7 @@ class QueueInput(FlowInput, FeedfreeInput):
         return self._thread is not None
 
     def get_input_tensors(self) -> list[Any]:
-        tensors = self._dequeue()
-        tensors = tensors if isinstance(tensors, list | tuple) else [tensors]
+        tensors = self._listed(self._dequeue())
         # The queue knows no shapes; what was enqueued has been checked against the signature.
         return [
             tf.ensure_shape(tensor, spec.shape)
@@ -99,6 +102,44 @@ class QueueInput(FlowInput, FeedfreeInput):
 
     def _dequeue(self) -> Any:
         return self._queue.dequeue()
+
+    @staticmethod
+    def _listed(tensors: Any) -> list[Any]:
+        """A queue of one component gives it by itself."""
+        return list(tensors) if isinstance(tensors, list | tuple) else [tensors]
+
+    def uniform(self, limit: int, taken: int) -> int:
+        ready = super().uniform(limit, taken)
+        if self._shelf is None:
+            return ready
+        # Not over the end of a block: what comes behind it can then be taken without a copy.
+        ahead = self._queued - taken
+        return min(ready, ahead if ahead > 0 else self._shelf.in_line())
+
+    def take(self, count: int, taken: int, rows: int) -> list[np.ndarray] | None:
+        """From the first call on, batches no longer go by the queue but wait stacked.
+
+        To put a batch into a queue costs 50 microseconds, ten times as much as to copy a small one.
+        """
+        if self.datapoints_per_batch > 1 or self._own_queue is not None:
+            return None
+        with self._place:
+            if self._shelf is None:
+                self._shelf = Shelf(rows, self.queue_size)
+        in_queue = min(max(self._queued - taken, 0), count)
+        self._queued = max(self._queued, taken + count)
+        if not in_queue:
+            return self._shelf.take(count)
+        batches = [
+            [part.numpy() for part in self._listed(self._dequeue())] for _ in range(in_queue)
+        ]
+        return stacked(batches + [self._shelf.pop() for _ in range(count - in_queue)], rows)
+
+    def offer(self, count: int, taken: int) -> None:
+        with tf.device(HOST):
+            while self._shelf is not None and self._queued < taken + count:
+                self._enqueue(self._shelf.pop())
+                self._queued += 1
 
     def _wait_for(self, target: int, timeout: float | None) -> None:
         if self._thread is None:
@@ -133,15 +174,20 @@ class QueueInput(FlowInput, FeedfreeInput):
     def _halt(self) -> int:
         """Stops the thread and empties the queue; the number of datapoints that were taken."""
         self.raise_failure()
-        self._stop.set()
+        self._tell_to_stop()
         dropped = 0
         thread = self._thread
         while thread is not None and thread.is_alive():  # it may wait for room in the queue
             dropped += self._drain()
             thread.join(DRAIN_SECONDS)
-        dropped += self._drain()
+        dropped += self._drain() + (len(self._shelf) if self._shelf else 0)
         self._thread = None
         return self._journal.count - dropped
+
+    def _tell_to_stop(self) -> None:
+        self._stop.set()
+        if self._shelf is not None:
+            self._shelf.close()
 
     def _drain(self) -> int:
         dropped = 0
@@ -161,7 +207,7 @@ class QueueInput(FlowInput, FeedfreeInput):
     def close(self) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._stop.set()
+            self._tell_to_stop()
             # Cancels an enqueue that waits for room; the thread then sees that it has to stop.
             self._queue.close(cancel_pending_enqueues=True)
             thread.join(JOIN_SECONDS)
@@ -181,7 +227,8 @@ class QueueInput(FlowInput, FeedfreeInput):
             if not stop.is_set():
                 # A remote flow that has ended for good is an end like any other.
                 self._failure = None if isinstance(error, DataFlowTerminated) else error
-                self._queue.close()  # what is queued is still trained on; then comes the end
+                if self._shelf is None:
+                    self._queue.close()  # what is queued is still trained on; then comes the end
         finally:
             with self._news:
                 self._ended = True
@@ -196,15 +243,28 @@ class QueueInput(FlowInput, FeedfreeInput):
                     return
                 components = check(datapoint)
                 self._note(stream, check)
-                self._enqueue(components)
+                self._put(components)
                 if self._note_put(stream):
-                    self._fill += (1 - FILL_DECAY) * (int(self._queue.size()) - self._fill)
+                    self._fill += (1 - FILL_DECAY) * (self._waiting() - self._fill)
                 if journal.count >= self._wanted:
                     with self._news:
                         self._news.notify_all()
                 del datapoint, components  # shared memory is free as soon as it is copied
         finally:
             stream.close()
+
+    def _waiting(self) -> int:
+        """How many batches are ready."""
+        return int(self._queue.size()) + (len(self._shelf) if self._shelf else 0)
+
+    def _put(self, components: Sequence[np.ndarray]) -> None:
+        with self._place:
+            shelf = self._shelf
+            self._queued += shelf is None
+        if shelf is None:
+            self._enqueue(components)
+        else:
+            shelf.put(components)
 
     def _enqueue(self, components: Sequence[np.ndarray]) -> None:
         # `queue.enqueue` checks what was checked here, which takes twice as long as the copy.

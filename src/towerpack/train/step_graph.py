@@ -9,6 +9,9 @@ from towerpack._tensorflow import tf
 from towerpack.input_source import InputSource
 from towerpack.train.non_finite import BatchKeeper
 from towerpack.train.pace import CHUNK
+from towerpack.train.xla import settle_xla
+
+COUNT = tf.TensorSpec([], tf.int32)  # of steps
 
 
 class StepResult(NamedTuple):
@@ -44,6 +47,7 @@ def trace_compiled_step(
     keeper: BatchKeeper,
 ) -> Any:
     """The same, compiled by XLA; the input is read outside, where queues work."""
+    settle_xla()
 
     @tf.function(jit_compile=True, autograph=False)
     def compiled(*inputs: Any) -> tuple[Any, dict[str, Any]]:
@@ -80,48 +84,69 @@ def trace_loop(build: BuildStep, keeper: BatchKeeper, prepare: Callable[[], None
             parallel_iterations=1,
         )
 
-    function = tf.function(loop, autograph=False)
-    return function.get_concrete_function(tf.TensorSpec([], tf.int32))
+    return tf.function(loop, autograph=False).get_concrete_function(COUNT)
 
 
-def trace_compiled_loop(
-    build: BuildStep, source: InputSource, shapes: Sequence[Any], keeper: BatchKeeper
-) -> Any:
+class CompiledLoop:
     """The same for up to CHUNK steps, compiled by XLA; all batches must have these shapes.
 
-    XLA knows no queues: the batches are read first, into one array for each component. It compiles
-    once, since the number of steps is a value and the arrays have always CHUNK rows.
+    XLA knows no queues: the batches come first, in one array for each component. It compiles once,
+    since the number of steps is a value and the arrays have always CHUNK rows.
     """
 
-    @tf.function(jit_compile=True, autograph=False)
-    def compiled(count: Any, *chunk: Any) -> tuple[Any, Any]:
-        def body(done: Any, _: Any) -> tuple[Any, Any]:
-            result = build((), [rows[done] for rows in chunk])
-            return done + 1, result.finite
+    def __init__(
+        self,
+        build: BuildStep,
+        source: InputSource,
+        shapes: Sequence[Any],
+        keeper: BatchKeeper,
+        taken: Callable[[], int],
+    ):
+        self._source, self._shapes, self._keeper = source, shapes, keeper
+        self._taken = taken  # how many batches steps have taken so far
 
-        return tf.while_loop(
-            lambda done, finite: (done < count) & finite,
-            body,
-            (tf.constant(0), tf.constant(True)),
-        )
+        @tf.function(jit_compile=True, autograph=False)
+        def compiled(count: Any, *chunk: Any) -> tuple[Any, Any]:
+            def body(done: Any, _: Any) -> tuple[Any, Any]:
+                result = build((), [rows[done] for rows in chunk])
+                return done + 1, result.finite
 
-    # No step, on no data: to compile now, where a model that XLA refuses has lost no batch.
-    compiled(
-        tf.constant(0),
-        *(
-            tf.zeros([CHUNK, *shape], spec.dtype)
+            return tf.while_loop(
+                lambda done, finite: (done < count) & finite,
+                body,
+                (tf.constant(0), tf.constant(True)),
+            )
+
+        self._compiled = compiled
+        specs = [
+            tf.TensorSpec([CHUNK, *shape], spec.dtype)
             for spec, shape in zip(source.signature, shapes, strict=True)
-        ),
-    )
+        ]
+        settle_xla()
+        # No step, on no data: to compile now, where a model that XLA refuses has lost no batch.
+        compiled(tf.constant(0), *(tf.zeros(spec.shape, spec.dtype) for spec in specs))
+        self._given = self._traced(self._on_chunk, COUNT, *specs)
+        self._reading: Any = None
 
-    def call(count: Any) -> tuple[Any, Any]:
-        chunk = _read(source, shapes, count)
-        done, finite = compiled(count, *chunk)
-        keeper.watch(finite, [rows[done - 1] for rows in chunk])
+    @staticmethod
+    def _traced(function: Callable[..., Any], *specs: Any) -> Any:
+        return tf.function(function, autograph=False).get_concrete_function(*specs)
+
+    def __call__(self, count: Any) -> tuple[Any, Any]:
+        chunk = self._source.take(int(count), self._taken(), CHUNK)
+        if chunk is not None:
+            return self._given(count, *map(tf.convert_to_tensor, chunk))
+        if self._reading is None:
+            self._reading = self._traced(self._read_first, COUNT)
+        return self._reading(count)
+
+    def _on_chunk(self, count: Any, *chunk: Any) -> tuple[Any, Any]:
+        done, finite = self._compiled(count, *chunk)
+        self._keeper.watch(finite, [rows[done - 1] for rows in chunk])
         return done, finite
 
-    function = tf.function(call, autograph=False)
-    return function.get_concrete_function(tf.TensorSpec([], tf.int32))
+    def _read_first(self, count: Any) -> tuple[Any, Any]:
+        return self._on_chunk(count, *_read(self._source, self._shapes, count))
 
 
 def _read(source: InputSource, shapes: Sequence[Any], count: Any) -> list[Any]:

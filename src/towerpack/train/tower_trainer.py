@@ -35,8 +35,8 @@ from towerpack.train.pace import CHUNK, COMPILED, LOOP, STEP, Pace
 from towerpack.train.replication import OneTower
 from towerpack.train.resume import say_total_batch
 from towerpack.train.step_graph import (
+    CompiledLoop,
     StepResult,
-    trace_compiled_loop,
     trace_compiled_step,
     trace_loop,
     trace_step,
@@ -181,6 +181,7 @@ class TowerTrainer(Trainer):
     def step(self, fetches: tuple[str, ...] = ()) -> dict[str, Any]:
         """Runs one step; the values of the named tensors of the first tower."""
         self._wait(None)  # for a run_step of the user's own, which may take several
+        self._offer(1)
         finite, fetched = self._call(self._step_for(fetches))
         self._done(1, finite)
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), fetched)
@@ -194,10 +195,13 @@ class TowerTrainer(Trainer):
         steps = self._ready(way, planned)
         if way != STEP and steps > 0 and (loop := self._loop_for(way)) is not None:
             started = time.perf_counter()
+            if way != COMPILED:  # which takes its batches itself
+                self._offer(steps)
             done, finite = self._call(lambda: loop(tf.constant(steps)))
             done = int(done)
         else:
             started = time.perf_counter()
+            self._offer(1)
             finite, _ = self._call(self._step_for(()))
             done = 1
         seconds = time.perf_counter() - started
@@ -270,6 +274,9 @@ class TowerTrainer(Trainer):
             self.input_source.close()
         self._writer.close()
 
+    def _offer(self, steps: int) -> None:
+        self.input_source.offer(steps * self.replication.count, self.batches_taken)
+
     def _call(self, function: Callable[[], Any]) -> Any:
         try:
             return function()
@@ -327,8 +334,12 @@ class TowerTrainer(Trainer):
             else:
                 try:
                     shapes = self.input_source.usual_shapes() or []
-                    loop = trace_compiled_loop(
-                        self._build_step, self.input_source, shapes, self._keeper
+                    loop = CompiledLoop(
+                        self._build_step,
+                        self.input_source,
+                        shapes,
+                        self._keeper,
+                        taken=lambda: self.batches_taken,
                     )
                 except (tf.errors.OpError, ValueError, TypeError) as error:
                     self._pace.drop(way, f"{type(error).__name__}: {str(error).splitlines()[0]}")

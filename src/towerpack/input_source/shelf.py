@@ -1,0 +1,121 @@
+"""Batches on their way from one thread to another, stacked while they wait."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+ALIGNMENT = 64  # bytes: TensorFlow takes arrays that begin at a multiple of it without a copy
+
+
+class Block:
+    """Room for some batches of one form: an array for each component, with a row for each batch."""
+
+    def __init__(self, batch: Sequence[np.ndarray], rows: int):
+        self.arrays = [aligned_zeros((rows, *array.shape), array.dtype) for array in batch]
+        self.rows, self.filled, self.taken = rows, 0, 0
+
+    def fits(self, batch: Sequence[np.ndarray]) -> bool:
+        return self.filled < self.rows and all(
+            array.shape == stack.shape[1:] and array.dtype == stack.dtype
+            for array, stack in zip(batch, self.arrays, strict=True)
+        )
+
+
+class Shelf:
+    """A bounded line of batches between two threads, of which one puts and the other takes.
+
+    In order. `put` copies the batch, next to the one before it if both have the same form, and
+    waits while there are `room` batches that were not taken. `rows` consecutive batches can then be
+    taken without another copy.
+    """
+
+    def __init__(self, rows: int, room: int):
+        self.rows, self._room = rows, room
+        self._blocks: deque[Block] = deque()
+        self._count = 0
+        self._closed = False
+        self._change = threading.Condition()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, batch: Sequence[np.ndarray]) -> None:
+        """Adds a batch; after `close` it is dropped."""
+        with self._change:
+            self._change.wait_for(lambda: self._closed or self._count < self._room)
+            if self._closed:
+                return
+            if not self._blocks or not self._blocks[-1].fits(batch):
+                self._blocks.append(Block(batch, self.rows))
+            block = self._blocks[-1]
+        # Nobody looks at a row before it is counted.
+        for stack, array in zip(block.arrays, batch, strict=True):
+            stack[block.filled] = array
+        with self._change:
+            block.filled += 1
+            self._count += 1
+
+    def in_line(self) -> int:
+        """How many batches can be taken until the first block ends."""
+        with self._change:
+            first = self._first()
+            return self.rows if first is None else first.rows - first.taken
+
+    def take(self, count: int) -> list[np.ndarray]:
+        """The next `count` batches, which must be there, in arrays of `rows` rows."""
+        with self._change:
+            first = self._first()
+            if first is not None and first.taken == 0 and first.filled == first.rows == count:
+                self._blocks.popleft()
+                self._free(count)
+                return first.arrays
+        return stacked([self.pop() for _ in range(count)], self.rows)
+
+    def pop(self) -> list[np.ndarray]:
+        """The next batch, which must be there."""
+        with self._change:
+            first = self._first()
+            if first is None or not self._count:
+                raise RuntimeError("expected wait() before batches are taken: there is none")
+            first.taken += 1
+            self._free(1)
+            return [array[first.taken - 1] for array in first.arrays]
+
+    def _first(self) -> Block | None:
+        """The block that the next batch is in, or will be."""
+        while self._blocks and self._blocks[0].taken == self._blocks[0].filled:
+            # One that is not full has ended too, if the batch behind it was of another form.
+            if len(self._blocks) == 1 and self._blocks[0].filled < self.rows:
+                break
+            self._blocks.popleft()
+        return self._blocks[0] if self._blocks else None
+
+    def _free(self, count: int) -> None:
+        self._count -= count
+        self._change.notify_all()
+
+    def close(self) -> None:
+        """Ends the waiting of a `put`."""
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+
+
+def stacked(batches: Sequence[Sequence[np.ndarray]], rows: int) -> list[np.ndarray]:
+    """Batches of one form in arrays of `rows` rows, with zeros behind the last."""
+    block = Block(batches[0], rows)
+    for row, batch in enumerate(batches):
+        for stack, array in zip(block.arrays, batch, strict=True):
+            stack[row] = array
+    return block.arrays
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    size = int(np.prod(shape)) * dtype.itemsize
+    memory = np.zeros(size + ALIGNMENT, np.uint8)
+    begin = -memory.ctypes.data % ALIGNMENT
+    return memory[begin : begin + size].view(dtype).reshape(shape)
