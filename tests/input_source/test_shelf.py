@@ -19,25 +19,31 @@ def filled(count, rows=4, room=100):
     return shelf
 
 
-def test_whole_blocks_are_taken_without_a_copy():
+def numbers(stack, count):
+    return stack.arrays[1][stack.first : stack.first + count, 0].tolist()
+
+
+def test_batches_are_taken_without_a_copy():
     shelf = filled(8)
     block = shelf._blocks[0]
-    taken = shelf.take(4)
-    assert taken is block.arrays
-    assert [array.shape for array in taken] == [(4, 2, 3), (4, 2)]
-    assert taken[1][:, 0].tolist() == [0, 1, 2, 3]
-    assert all(array.ctypes.data % ALIGNMENT == 0 for array in taken)
-    assert len(shelf) == 4
+    stack = shelf.take(3)
+    assert stack.arrays is block.arrays
+    assert [array.shape for array in stack.arrays] == [(4, 2, 3), (4, 2)]
+    assert all(array.ctypes.data % ALIGNMENT == 0 for array in stack.arrays)
+    assert numbers(stack, 3) == [0, 1, 2]
+    assert (len(shelf), shelf.in_line()) == (5, 1)
+    rest = shelf.take(1)
+    assert (rest.first, numbers(rest, 1)) == (3, [3])
+    assert numbers(shelf.take(4), 4) == [4, 5, 6, 7]
 
 
-def test_parts_of_blocks_are_copied_with_zeros_behind():
+def test_no_more_is_taken_than_is_in_line():
     shelf = filled(10)
-    assert shelf.in_line() == 4
-    taken = shelf.take(3)
-    assert taken[1][:, 0].tolist() == [0, 1, 2, 0]
-    assert shelf.in_line() == 1
-    assert shelf.take(4)[1][:, 0].tolist() == [3, 4, 5, 6]
-    assert [int(shelf.pop()[1][0]) for _ in range(3)] == [7, 8, 9]
+    shelf.pop()
+    with pytest.raises(RuntimeError, match="expected 4 batches in line, 9 are there"):
+        shelf.take(4)
+    assert numbers(shelf.take(3), 3) == [1, 2, 3]
+    assert [int(shelf.pop()[1][0]) for _ in range(6)] == [4, 5, 6, 7, 8, 9]
     with pytest.raises(RuntimeError, match=r"expected wait\(\) before"):
         shelf.pop()
 
@@ -47,9 +53,9 @@ def test_what_was_taken_is_not_written_into():
     first = shelf.take(1)
     for number in range(1, 9):
         shelf.put(batch(number))
-    assert first[1][:, 0].tolist() == [0, 0, 0, 0]
-    assert shelf.take(3)[1][:3, 0].tolist() == [1, 2, 3]
-    assert shelf.take(4)[1][:, 0].tolist() == [4, 5, 6, 7]
+    assert numbers(first, 1) == [0]
+    assert numbers(shelf.take(3), 3) == [1, 2, 3]
+    assert numbers(shelf.take(4), 4) == [4, 5, 6, 7]
 
 
 def test_batches_of_another_form_come_in_their_turn():
@@ -84,21 +90,22 @@ def test_put_waits_for_room_until_closed():
 
 
 def test_order_between_two_threads():
-    shelf, numbers = Shelf(8, 20), np.random.default_rng(0)
+    shelf, rng = Shelf(8, 20), np.random.default_rng(0)
     thread = threading.Thread(target=lambda: [shelf.put(batch(n)) for n in range(500)])
     thread.start()
     seen = []
     while len(seen) < 500:
-        count = min(int(numbers.integers(1, 9)), len(shelf))
+        count = min(int(rng.integers(1, 9)), len(shelf), shelf.in_line())
         if count:
-            seen.extend(shelf.take(count)[1][:count, 0].tolist())
+            seen.extend(numbers(shelf.take(count), count))
     thread.join()
     assert seen == list(range(500))
 
 
 def test_stacked():
-    (values, _) = stacked([batch(1), batch(2)], rows=3)
-    assert values[:, 0, 0].tolist() == [1, 2, 0]
+    stack = stacked([batch(1), batch(2)], rows=3)
+    assert numbers(stack, 2) == [1, 2]
+    assert stack.arrays[0].shape == (3, 2, 3)
 
 
 def test_a_block_that_was_emptied_before_another_form_came():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from towerpack.dataflow.base import State
+from towerpack.input_source.shelf import Stack
 
 
 class EndOfData(Exception):
@@ -77,8 +78,8 @@ class InputSource:
         """The shapes of the inputs in a usual batch; None before they are known."""
         return None
 
-    def take(self, count: int, taken: int, rows: int) -> list[Any] | None:
-        """The next `count` batches as arrays of `rows` rows, one row for each batch.
+    def take(self, count: int, taken: int, rows: int) -> Stack | None:
+        """The next `count` batches, in arrays of `rows` rows, one row for each batch.
 
         `uniform` must have said that they are there. None where only the graph reads the source.
         """

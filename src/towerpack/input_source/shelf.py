@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 ALIGNMENT = 64  # bytes: TensorFlow takes arrays that begin at a multiple of it without a copy
 
 
+class Stack(NamedTuple):
+    """Batches of one form: an array for each component, with a row for each batch.
+
+    They are in the rows from `first` on. Other rows may be written meanwhile.
+    """
+
+    arrays: list[np.ndarray]
+    first: int
+
+
 class Block:
-    """Room for some batches of one form: an array for each component, with a row for each batch."""
+    """Room for some batches of one form, in rows that are filled, and then taken, in order."""
 
     def __init__(self, batch: Sequence[np.ndarray], rows: int):
-        self.arrays = [aligned_zeros((rows, *array.shape), array.dtype) for array in batch]
+        self.arrays = [aligned_empty((rows, *array.shape), array.dtype) for array in batch]
         self.rows, self.filled, self.taken = rows, 0, 0
 
     def fits(self, batch: Sequence[np.ndarray]) -> bool:
@@ -29,8 +41,8 @@ class Shelf:
     """A bounded line of batches between two threads, of which one puts and the other takes.
 
     In order. `put` copies the batch, next to the one before it if both have the same form, and
-    waits while there are `room` batches that were not taken. `rows` consecutive batches can then be
-    taken without another copy.
+    waits while there are `room` batches that were not taken. Up to `rows` consecutive batches can
+    then be taken without another copy.
     """
 
     def __init__(self, rows: int, room: int):
@@ -65,15 +77,15 @@ class Shelf:
             first = self._first()
             return self.rows if first is None else first.rows - first.taken
 
-    def take(self, count: int) -> list[np.ndarray]:
-        """The next `count` batches, which must be there, in arrays of `rows` rows."""
+    def take(self, count: int) -> Stack:
+        """The next `count` batches: they must be there, and `in_line`."""
         with self._change:
             first = self._first()
-            if first is not None and first.taken == 0 and first.filled == first.rows == count:
-                self._blocks.popleft()
-                self._free(count)
-                return first.arrays
-        return stacked([self.pop() for _ in range(count)], self.rows)
+            if first is None or first.filled - first.taken < count:
+                raise RuntimeError(f"expected {count} batches in line, {self._count} are there")
+            first.taken += count
+            self._free(count)
+            return Stack(first.arrays, first.taken - count)
 
     def pop(self) -> list[np.ndarray]:
         """The next batch, which must be there."""
@@ -105,17 +117,17 @@ class Shelf:
             self._change.notify_all()
 
 
-def stacked(batches: Sequence[Sequence[np.ndarray]], rows: int) -> list[np.ndarray]:
-    """Batches of one form in arrays of `rows` rows, with zeros behind the last."""
+def stacked(batches: Sequence[Sequence[np.ndarray]], rows: int) -> Stack:
+    """Batches of one form in arrays of `rows` rows."""
     block = Block(batches[0], rows)
     for row, batch in enumerate(batches):
         for stack, array in zip(block.arrays, batch, strict=True):
             stack[row] = array
-    return block.arrays
+    return Stack(block.arrays, 0)
 
 
-def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    size = int(np.prod(shape)) * dtype.itemsize
-    memory = np.zeros(size + ALIGNMENT, np.uint8)
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
     begin = -memory.ctypes.data % ALIGNMENT
     return memory[begin : begin + size].view(dtype).reshape(shape)

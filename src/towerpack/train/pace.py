@@ -23,7 +23,9 @@ WORDS = {
 CALL_SECONDS = 0.2  # of a call of many steps: Ctrl-C and the progress bar wait for its end
 WINDOW_SECONDS, WINDOWS = 0.05, 4  # of a trial: long enough to tell the ways apart
 OVERHEAD_SECONDS = 0.01  # the overhead of a step, some 0.5 ms, is nothing to a longer one
-CHUNK = 32  # steps in a compiled call: half of a queue, so that the other half can fill meanwhile
+CHUNK = 32  # steps in a compiled call before anything is known of their time and their batches
+MOST_CHUNK = 128  # of them: a call costs 0.5 ms, which is then little beside the quickest steps
+CHUNK_BYTES = 16 << 20  # of their batches, which wait stacked in memory, two such stacks
 
 
 @dataclass
@@ -62,6 +64,7 @@ class Pace:
         self._per_call = steps_per_call
         self._trials = {way: Trial() for way in ways}
         self._current = self._untried.pop(0)
+        self.chunk = CHUNK
         self.chosen: str | None = None if self._untried else self._current
 
     @property
@@ -74,8 +77,14 @@ class Pace:
         way = self.chosen or self._current
         if way == STEP:
             return way, 1
-        limit = CHUNK if way == COMPILED else self._per_call or self._affordable()
+        limit = self.chunk if way == COMPILED else self._per_call or self._affordable()
         return way, min(free, limit)
+
+    def fit_chunk(self, batch_bytes: int) -> int:
+        """How many steps a compiled call has at most, from now on."""
+        by_memory = CHUNK_BYTES // max(batch_bytes, 1)
+        self.chunk = max(1, min(MOST_CHUNK, by_memory, self._affordable()))
+        return self.chunk
 
     def _affordable(self) -> int:
         """As many steps as fit into a call, judged by the fastest way so far."""

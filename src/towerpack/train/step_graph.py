@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from towerpack._tensorflow import tf
 from towerpack.input_source import InputSource
 from towerpack.train.non_finite import BatchKeeper
-from towerpack.train.pace import CHUNK
-from towerpack.train.xla import settle_xla
 
 COUNT = tf.TensorSpec([], tf.int32)  # of steps
 
@@ -47,7 +47,6 @@ def trace_compiled_step(
     keeper: BatchKeeper,
 ) -> Any:
     """The same, compiled by XLA; the input is read outside, where queues work."""
-    settle_xla()
 
     @tf.function(jit_compile=True, autograph=False)
     def compiled(*inputs: Any) -> tuple[Any, dict[str, Any]]:
@@ -88,10 +87,10 @@ def trace_loop(build: BuildStep, keeper: BatchKeeper, prepare: Callable[[], None
 
 
 class CompiledLoop:
-    """The same for up to CHUNK steps, compiled by XLA; all batches must have these shapes.
+    """The same for up to `rows` steps, compiled by XLA; all batches must have these shapes.
 
     XLA knows no queues: the batches come first, in one array for each component. It compiles once,
-    since the number of steps is a value and the arrays have always CHUNK rows.
+    since the number of steps is a value and the arrays have always as many rows.
     """
 
     def __init__(
@@ -99,16 +98,17 @@ class CompiledLoop:
         build: BuildStep,
         source: InputSource,
         shapes: Sequence[Any],
+        rows: int,
         keeper: BatchKeeper,
         taken: Callable[[], int],
     ):
-        self._source, self._shapes, self._keeper = source, shapes, keeper
+        self._source, self._shapes, self._rows, self._keeper = source, shapes, rows, keeper
         self._taken = taken  # how many batches steps have taken so far
 
         @tf.function(jit_compile=True, autograph=False)
-        def compiled(count: Any, *chunk: Any) -> tuple[Any, Any]:
+        def compiled(first: Any, count: Any, *arrays: Any) -> tuple[Any, Any]:
             def body(done: Any, _: Any) -> tuple[Any, Any]:
-                result = build((), [rows[done] for rows in chunk])
+                result = build((), [array[first + done] for array in arrays])
                 return done + 1, result.finite
 
             return tf.while_loop(
@@ -119,13 +119,14 @@ class CompiledLoop:
 
         self._compiled = compiled
         specs = [
-            tf.TensorSpec([CHUNK, *shape], spec.dtype)
+            tf.TensorSpec([rows, *shape], spec.dtype)
             for spec, shape in zip(source.signature, shapes, strict=True)
         ]
-        settle_xla()
         # No step, on no data: to compile now, where a model that XLA refuses has lost no batch.
-        compiled(tf.constant(0), *(tf.zeros(spec.shape, spec.dtype) for spec in specs))
-        self._given = self._traced(self._on_chunk, COUNT, *specs)
+        compiled(
+            tf.constant(0), tf.constant(0), *(tf.zeros(spec.shape, spec.dtype) for spec in specs)
+        )
+        self._given = self._traced(self._on_stack, COUNT, COUNT, *specs)
         self._reading: Any = None
 
     @staticmethod
@@ -133,26 +134,35 @@ class CompiledLoop:
         return tf.function(function, autograph=False).get_concrete_function(*specs)
 
     def __call__(self, count: Any) -> tuple[Any, Any]:
-        chunk = self._source.take(int(count), self._taken(), CHUNK)
-        if chunk is not None:
-            return self._given(count, *map(tf.convert_to_tensor, chunk))
+        stack = self._source.take(int(count), self._taken(), self._rows)
+        if stack is not None:
+            return self._given(tf.constant(stack.first), count, *map(as_tensor, stack.arrays))
         if self._reading is None:
             self._reading = self._traced(self._read_first, COUNT)
         return self._reading(count)
 
-    def _on_chunk(self, count: Any, *chunk: Any) -> tuple[Any, Any]:
-        done, finite = self._compiled(count, *chunk)
-        self._keeper.watch(finite, [rows[done - 1] for rows in chunk])
+    def _on_stack(self, first: Any, count: Any, *arrays: Any) -> tuple[Any, Any]:
+        done, finite = self._compiled(first, count, *arrays)
+        self._keeper.watch(finite, [array[first + done - 1] for array in arrays])
         return done, finite
 
     def _read_first(self, count: Any) -> tuple[Any, Any]:
-        return self._on_chunk(count, *_read(self._source, self._shapes, count))
+        arrays = _read(self._source, self._shapes, self._rows, count)
+        return self._on_stack(tf.constant(0), count, *arrays)
 
 
-def _read(source: InputSource, shapes: Sequence[Any], count: Any) -> list[Any]:
+def as_tensor(array: np.ndarray) -> Any:
+    """Without a copy, where there is a way: `tf.convert_to_tensor` always makes one."""
+    try:
+        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    except (BufferError, tf.errors.OpError):  # a dtype that DLPack does not know
+        return tf.convert_to_tensor(array)
+
+
+def _read(source: InputSource, shapes: Sequence[Any], rows: int, count: Any) -> list[Any]:
     """`count` batches, each component stacked, with zeros behind the last."""
     arrays = [
-        tf.TensorArray(spec.dtype, size=CHUNK, element_shape=shape)
+        tf.TensorArray(spec.dtype, size=rows, element_shape=shape)
         for spec, shape in zip(source.signature, shapes, strict=True)
     ]
 

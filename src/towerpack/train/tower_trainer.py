@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -338,6 +339,7 @@ class TowerTrainer(Trainer):
                         self._build_step,
                         self.input_source,
                         shapes,
+                        self._pace.fit_chunk(self._batch_bytes(shapes)),
                         self._keeper,
                         taken=lambda: self.batches_taken,
                     )
@@ -346,6 +348,12 @@ class TowerTrainer(Trainer):
                     return None
                 self._loops[way] = loop
         return self._loops[way]
+
+    def _batch_bytes(self, shapes: Sequence[Sequence[int]]) -> int:
+        specs = self.input_source.signature
+        return sum(
+            math.prod(shape) * spec.dtype.size for spec, shape in zip(specs, shapes, strict=True)
+        )
 
     def _adopt(self, traced: Any) -> None:
         """Takes variables that optimizers made in the trace into the store."""
