@@ -55,6 +55,7 @@ MODELS = {
     "start": "from the command to the first step of M1, s; peak memory, MB",
 }
 ONLY_ON = {"towerpack_replicated": ["M1"], "towerpack_shared": ["M1"]}
+REFILL_SECONDS = 5.0  # after a turn with JPEG files: the queue of the one before fills up again
 SCREEN_BYTES = 4096  # of what a contender has printed last, to be shown when it fails
 
 Results = dict[tuple[str, str], list[dict]]
@@ -178,6 +179,7 @@ def measure(
         settings.setdefault(module, {})[model] = contenders[-1].settings
     for repeat in range(options.repeats):
         for contender in contenders:
+            time.sleep(REFILL_SECONDS if model.startswith("E") else 0)
             answer = contender.measure(options.seconds)
             results.setdefault((model, contender.module), []).append(answer)
         print(f"{model}: repeat {repeat + 1} of {options.repeats} done", flush=True)

@@ -26,6 +26,9 @@ class Turns:
         self._epochs, self._started = 0, time.perf_counter()
         self._warm = False
         self._seconds = 0.0
+        # Of a turn: for a contender that has read ahead while it was not its turn.
+        self.skips_first_epoch = False
+        self._skip = False
 
     def done(self, steps, settled=True, waited=0.0):
         """An epoch of `steps` has been computed; returns whether to begin another.
@@ -41,6 +44,10 @@ class Turns:
             self._warm = True
             self.answer({"ready": self.settings})
             return self._next(waited)
+        if self._skip:
+            self._skip = False
+            self._waited, self._begun = waited, now
+            return True
         self._steps += steps
         elapsed = now - self._begun
         if elapsed < self._seconds:
@@ -55,6 +62,7 @@ class Turns:
             return False
         self._seconds = json.loads(line)
         self._steps, self._waited, self._begun = 0, waited, time.perf_counter()
+        self._skip = self.skips_first_epoch
         return True
 
     def answer(self, content):
