@@ -124,6 +124,20 @@ def test_refill_queue_goes_on_with_the_next_pass():
         reader.source.close()
 
 
+def test_after_a_refill_no_more_is_waited_for_than_the_queue_holds():
+    reader = Reader(QueueInput(flow(), queue_size=3))  # fewer than a stack has rows
+    try:
+        for _ in range(4):
+            reader.take()
+        reader.source.refill_queue()
+        reader.seen, before = [], reader.taken
+        for _ in range(3):
+            reader.take()
+        assert reader.seen == expected(reader.taken - before)
+    finally:
+        reader.source.close()
+
+
 def test_an_error_comes_after_what_was_before_it():
     def fail(datapoint):
         if datapoint[0] == 30:

@@ -125,8 +125,8 @@ class QueueInput(FlowInput, FeedfreeInput):
             return None
         with self._place:
             if self._shelf is None:
-                self.queue_size = max(self.queue_size, 2 * rows)  # one fills, one is worked on
-                self._shelf = Shelf(rows, self.queue_size)
+                # One stack fills while one is worked on.
+                self._shelf = Shelf(rows, room=max(self.queue_size, 2 * rows))
         in_queue = self._queued - taken
         if in_queue <= 0:
             self._queued = taken + count
@@ -145,7 +145,8 @@ class QueueInput(FlowInput, FeedfreeInput):
         if self._thread is None:
             raise RuntimeError("expected start() before wait(): no data would ever come")
         journal = self._journal
-        target = min(target, journal.taken + self.queue_size)
+        room = self.queue_size if self._shelf is None else self._shelf.room
+        target = min(target, journal.taken + room)
         with self._news:
             # The other thread counts first and then looks who waits; here it is the other way
             # round. So one of the two sees the other.

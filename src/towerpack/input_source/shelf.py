@@ -46,7 +46,7 @@ class Shelf:
     """
 
     def __init__(self, rows: int, room: int):
-        self.rows, self._room = rows, room
+        self.rows, self.room = rows, room
         self._blocks: deque[Block] = deque()
         self._count = 0
         self._closed = False
@@ -58,7 +58,7 @@ class Shelf:
     def put(self, batch: Sequence[np.ndarray]) -> None:
         """Adds a batch; after `close` it is dropped."""
         with self._change:
-            self._change.wait_for(lambda: self._closed or self._count < self._room)
+            self._change.wait_for(lambda: self._closed or self._count < self.room)
             if self._closed:
                 return
             if not self._blocks or not self._blocks[-1].fits(batch):
