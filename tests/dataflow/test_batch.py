@@ -96,6 +96,37 @@ def test_batches_go_where_the_pass_says():
         assert all(any(component is array for array in made) for component in batch)
 
 
+def test_the_next_batches_at_once_are_those_that_would_have_come():
+    flow = BatchData(DataFromArrays(np.arange(40), np.arange(40) % 3, shuffle=True), 3)
+    singles = list(flow.iterate(2))
+    iterator, stacks = flow.iterate(2), []
+    assert iterator.stacks
+    take = stacks.append  # which returns None: no
+    assert iterator.next_stack(4, np.empty, take) == 0
+    assert iterator.state() == flow.iterate(2).state()
+    assert iterator.next_stack(4, np.empty, lambda stack: not take(stack)) == 4
+    assert next(iterator)[0].tolist() == singles[4][0].tolist()
+    assert iterator.next_stack(100, np.empty, lambda stack: not take(stack)) == 8
+    assert iterator.next_stack(100, np.empty, lambda stack: not take(stack)) == 0
+    assert [x.shape for x in stacks[2]] == [(8, 3), (8, 3)]
+    for stack, begin in zip(stacks, [0, 0, 5], strict=True):
+        for row, label in zip(*stack, strict=True):
+            assert [row.tolist(), label.tolist()] == [x.tolist() for x in singles[begin]]
+            begin += 1
+    assert flow.statistics.datapoints == 2 * 13
+    rest = flow.iterate(2)
+    rest.restore(iterator.state())
+    assert [x[0].tolist() for x in rest] == [x[0].tolist() for x in iterator]
+
+
+def test_rows_that_are_made_one_by_one_are_not_stacked():
+    flow = BatchData(MapData(in_order(), lambda dp: dp), 2)
+    iterator = flow.iterate(0)
+    assert not iterator.stacks
+    assert iterator.next_stack(3, np.empty, lambda stack: True) == 0
+    assert next(iterator)[0].tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, "3", True, None])
 def test_a_batch_size_is_a_positive_integer(wrong):
     with pytest.raises((TypeError, ValueError), match="batch_size, received"):

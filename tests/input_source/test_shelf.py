@@ -1,11 +1,12 @@
 """A line of batches between two threads, stacked while they wait."""
 
+import itertools
 import threading
 
 import numpy as np
 import pytest
 
-from towerpack.input_source.shelf import ALIGNMENT, Shelf, stacked
+from towerpack.input_source.shelf import ALIGNMENT, Gap, Shelf, stacked
 
 
 def batch(number, rows=2):
@@ -114,3 +115,68 @@ def test_a_block_that_was_emptied_before_another_form_came():
     shelf.put(batch(2, rows=1))
     shelf.put(batch(3))
     assert [int(shelf.pop()[1][0]) for _ in range(2)] == [2, 3]
+
+
+def test_several_batches_are_written_where_they_will_be_read():
+    shelf = filled(1, rows=4)
+    gap = shelf.gap(10)
+    assert gap.rows == 3
+    images = gap.allocate((4, 3), np.float32)  # two batches, one after another
+    labels = gap.allocate((4,), np.int64)
+    images[...], labels[...] = np.arange(12).reshape(4, 3), [1, 1, 2, 2]
+    gap.fill([images.reshape(2, 2, 3), labels.reshape(2, 2)])
+    assert len(shelf) == 1  # not before they are counted
+    shelf.add(gap.block, 2)
+    stack = shelf.take(3)
+    assert numbers(stack, 3) == [0, 1, 2]
+    assert np.shares_memory(images, stack.arrays[0]) and np.shares_memory(labels, stack.arrays[1])
+    assert stack.arrays[0][2].tolist() == [[6, 7, 8], [9, 10, 11]]
+    assert shelf.gap(10).rows == 1
+
+
+def test_a_gap_is_never_wider_than_the_room_and_begins_a_block_where_one_is_full():
+    shelf = filled(4, rows=4, room=6)
+    gap = shelf.gap(10)
+    assert (gap.rows, gap.block.filled) == (2, 0)
+    assert Shelf(4, 6).gap(10) is None  # nobody knows the form yet
+    gap.fill([np.ones((2, 2, 3), np.float32), np.array([[4, 4], [5, 5]])])  # made elsewhere: copied
+    shelf.add(gap.block, 2)
+    assert [int(shelf.pop()[1][0]) for _ in range(6)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_does_not_fit_into_a_gap_is_allocated_elsewhere():
+    shelf = filled(1, rows=4)
+    arrays = shelf._blocks[0].arrays
+    for shape, dtype in [((4, 5), np.float32), ((4, 3), np.float64), ((8, 3), np.float32)]:
+        found = shelf.gap(3).allocate(shape, dtype)
+        assert (found.shape, found.dtype) == (shape, dtype)
+        assert not any(np.shares_memory(found, array) for array in arrays)
+    gap = shelf.gap(3)
+    first, second = gap.allocate((2, 3), np.float32), gap.allocate((2, 3), np.float32)
+    assert not np.shares_memory(first, second)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_components_of_one_form_may_be_asked_for_in_any_order(order):
+    shelf = Shelf(4, 10)
+    shelf.put([np.zeros(2)] * 3)
+    gap = shelf.gap(1)
+    stack = {component: gap.allocate((2,), np.float64) for component in order}
+    for component, array in stack.items():
+        array[...] = component
+    gap.fill([stack[component][None] for component in range(3)])
+    shelf.add(gap.block, 1)
+    shelf.pop()
+    assert [array.tolist() for array in shelf.pop()] == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_a_gap_waits_for_room_until_closed():
+    shelf = filled(3, room=3)
+    found: list[Gap | None] = []
+    thread = threading.Thread(target=lambda: found.append(shelf.gap(2)))
+    thread.start()
+    thread.join(0.1)
+    assert thread.is_alive()
+    shelf.close()
+    thread.join(10)
+    assert found == [None]

@@ -166,6 +166,105 @@ def test_closed_while_the_thread_waits_for_room():
     assert not thread.is_alive()
 
 
+def read_all(source, signature, count):
+    """Batches taken stacked, or one by one where they are not of the usual form."""
+    source.setup(signature)
+    source.start()
+    read = tf.function(lambda: tuple(source.get_input_tensors())).get_concrete_function()
+    seen = []
+    try:
+        while len(seen) < count:
+            ready = source.uniform(min(ROWS, count - len(seen)), len(seen))
+            if ready:
+                arrays, first = source.take(ready, len(seen), ROWS)
+                seen.extend(
+                    [a[row].tolist() for a in arrays] for row in range(first, first + ready)
+                )
+            else:
+                assert source.wait(1, len(seen)) == 1
+                source.offer(1, len(seen))
+                seen.append([tensor.numpy().tolist() for tensor in read()])
+    finally:
+        source.close()
+    return seen
+
+
+def passes(flow, count):
+    """The first batches of all passes of a flow."""
+    found = []
+    while len(found) < count:
+        epoch = len(found) // len(flow)
+        found += [[x.tolist() for x in batch] for batch in flow.iterate(epoch)]
+    return found[:count]
+
+
+class Counting(DataFromArrays):
+    """Arrays that count how often they are gathered from."""
+
+    def __init__(self, *arrays, **arguments):
+        super().__init__(*arrays, **arguments)
+        self.sizes = []
+
+    def gather(self, indices, pass_):
+        self.sizes.append(len(indices))
+        return super().gather(indices, pass_)
+
+
+def test_several_batches_are_gathered_at_once():
+    arrays = np.arange(300).reshape(150, 2), np.arange(150)
+    source = Counting(*arrays, shuffle=True)
+    signature = [tf.TensorSpec([None, 2], tf.int64, "x"), tf.TensorSpec([None], tf.int64, "y")]
+    flow = BatchData(source, 4, remainder=True)
+    seen = read_all(QueueInput(flow, queue_size=20), signature, 200)
+    assert max(source.sizes[-20:]) > 4  # also after passes that ended with a short one
+    assert seen == passes(flow, 200)
+
+
+def test_two_components_of_one_form():
+    arrays = np.arange(60), -np.arange(60)
+    signature = [tf.TensorSpec([None], tf.int64, "x"), tf.TensorSpec([None], tf.int64, "y")]
+    flow = BatchData(DataFromArrays(*arrays, shuffle=True), 3)
+    assert read_all(QueueInput(flow, queue_size=20), signature, 50) == passes(flow, 50)
+
+
+def test_dicts_in_another_order_than_the_inputs():
+    arrays = {"y": np.arange(60), "unused": np.zeros(60), "x": np.arange(120).reshape(60, 2)}
+    signature = [tf.TensorSpec([None, 2], tf.int64, "x"), tf.TensorSpec([None], tf.int64, "y")]
+    flow = BatchData(DataFromArrays(arrays, shuffle=True), 3)
+    expected = [[b["x"].tolist(), b["y"].tolist()] for e in range(3) for b in flow.iterate(e)]
+    assert read_all(QueueInput(flow, queue_size=20), signature, 50) == expected[:50]
+
+
+def test_batches_that_are_of_another_kind_together_come_one_by_one():
+    class Wider(Counting):
+        def gather(self, indices, pass_):
+            (batch,) = super().gather(indices, pass_)
+            return [batch.astype(np.float64) if len(indices) > 2 else batch]
+
+    source = Wider(np.arange(40))
+    flow = BatchData(source, 2)
+    assert read_all(QueueInput(flow, queue_size=20), SIGNATURE, 60) == passes(flow, 60)
+    assert sum(size > 2 for size in source.sizes) == 1  # it is not tried again
+
+
+def test_an_error_among_batches_gathered_at_once_comes_in_its_place():
+    class Failing(DataFromArrays):
+        def gather(self, indices, pass_):
+            if 30 in indices:
+                raise ArithmeticError("the thirtieth")
+            return super().gather(indices, pass_)
+
+    source = QueueInput(BatchData(Failing(np.arange(41)), 2), queue_size=6)
+    reader = Reader(source)
+    try:
+        with pytest.raises(ArithmeticError, match="the thirtieth"):
+            while True:
+                reader.take(3)
+        assert reader.seen == expected(15)
+    finally:
+        source.close()
+
+
 def test_sources_that_only_the_graph_can_read():
     queue = tf.queue.FIFOQueue(10, [tf.int64])
     for source in (QueueInput(flow(), queue), BatchQueueInput(DataFromArrays(np.arange(9)), 2)):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from towerpack.core import tree
 from towerpack.dataflow.base import (
     CountingStage,
     DataFlow,
@@ -15,8 +17,9 @@ from towerpack.dataflow.base import (
     Pass,
     State,
 )
-from towerpack.dataflow.iterators import checked_index
-from towerpack.dataflow.stacking import BatchError, list_rows, stack_rows
+from towerpack.dataflow.iterators import Accept, checked_index
+from towerpack.dataflow.stacking import Allocate, BatchError, list_rows, stack_rows
+from towerpack.dataflow.statistics import clock
 
 
 class BatchData(CountingStage):
@@ -99,6 +102,7 @@ class _IndexedBatches(FlowIterator):
         self._index, self._size = 0, flow.ds.span()
         # An input that has no quicker way is asked for rows, so that a drop costs nothing.
         self._by_rows = flow.use_list or type(flow.ds).gather is DataFlow.gather
+        self.stacks = not self._by_rows
 
     def __next__(self) -> Any:
         flow, stop = self._flow, self._index + self._flow.batch_size
@@ -121,6 +125,24 @@ class _IndexedBatches(FlowIterator):
             return self._fill_up(None)
         self._index = stop
         return batch
+
+    def next_stack(self, count: int, allocate: Allocate, accept: Accept) -> int:
+        size, begun = self._flow.batch_size, clock()
+        count = min(count, (self._size - self._index) // size)
+        if self._by_rows or count < 2:
+            return 0
+        stop = self._index + count * size
+        try:
+            rows = self._flow.ds.gather(
+                np.arange(self._index, stop), replace(self._pass, allocate=allocate)
+            )
+        except Exception:  # noqa: BLE001 (`next` meets it again, after the batches before it)
+            return 0
+        if not accept(tree.map_leaves(lambda x: x.reshape(count, size, *x.shape[1:]), rows)):
+            return 0
+        self._index = stop
+        self.counter.add(count, begun)
+        return count
 
     def _fill_up(self, rows: list[Any] | None) -> Any:
         """A batch of what is left of these rows, or of none, and of as many further as it takes."""

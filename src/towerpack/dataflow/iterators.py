@@ -11,8 +11,12 @@ from towerpack.dataflow.statistics import NOBODY, Counter, measured_next
 
 if TYPE_CHECKING:
     from towerpack.dataflow.base import DataFlow, Pass
+    from towerpack.dataflow.stacking import Allocate
 
 State = dict[str, Any]  # JSON: str keys, numbers, strings, lists
+
+Accept = Callable[[Any], bool]
+"""Takes a stack of datapoints, or refuses it."""
 
 
 class FlowIterator(Iterator[Any], ABC):
@@ -27,6 +31,9 @@ class FlowIterator(Iterator[Any], ABC):
     counter: Counter = NOBODY
     """Of the stage that this iterator belongs to: set by the stage's `iterator`."""
 
+    stacks: bool = False
+    """Whether `next_stack` may give something."""
+
     def __init_subclass__(cls, counted: bool = True, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         if counted and "__next__" in cls.__dict__:
@@ -34,6 +41,15 @@ class FlowIterator(Iterator[Any], ABC):
 
     def __iter__(self) -> FlowIterator:
         return self
+
+    def next_stack(self, count: int, allocate: Allocate, accept: Accept) -> int:
+        """Some of the next datapoints at once, where that is cheaper; how many were taken.
+
+        At most `count` of them are stacked along a new first axis, in arrays made by `allocate`,
+        and shown to `accept`, which takes them or says no. 0 if it did, or if they come one by one
+        here, or now: `next` then gives the next, or says why there is none.
+        """
+        return 0
 
     def state(self) -> State:
         raise NotImplementedError
@@ -92,6 +108,7 @@ class EpochIterator(FlowIterator, counted=False):
         self._inner = self._flow.iterator(self._pass)
         # Bound once: this is called for every datapoint.
         self._next: Callable[[], Any] = self._inner.__next__
+        self.stacks = self._inner.stacks
 
     @property
     def epoch(self) -> int:
@@ -99,6 +116,9 @@ class EpochIterator(FlowIterator, counted=False):
 
     def __next__(self) -> Any:
         return self._next()
+
+    def next_stack(self, count: int, allocate: Allocate, accept: Accept) -> int:
+        return self._inner.next_stack(count, allocate, accept)
 
     def state(self) -> State:
         return {"epoch": self.epoch, "at": self._inner.state()}

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from towerpack.dataflow.base import DataFlow, FlowIterator, Pass
 
-_clock = time.perf_counter_ns
+clock = time.perf_counter_ns
 
 
 class Counter:
@@ -44,6 +44,11 @@ class Counter:
         self.datapoints = self.nanoseconds = 0
         self.thread = 0  # of the measured call that is under way
         self.ready = False  # whether the stage was prepared in this process, see `prepare`
+
+    def add(self, datapoints: int, begun: int) -> None:
+        """Counts what was delivered since that moment of `clock`."""
+        self.nanoseconds += clock() - begun
+        self.datapoints += datapoints
 
     def __reduce__(self) -> tuple[type[Counter], tuple[()]]:
         return Counter, ()
@@ -138,12 +143,11 @@ def measured(method: Callable[..., Any]) -> Callable[..., Any]:
         if counter.thread == thread:  # one measured method of the stage calls the other
             return method(self, indices, pass_)
         counter.thread = thread
-        begun = _clock()
+        begun = clock()
         try:
             return method(self, indices, pass_)
         finally:
-            counter.nanoseconds += _clock() - begun
-            counter.datapoints += len(indices)
+            counter.add(len(indices), begun)
             counter.thread = 0
 
     return measured
@@ -169,11 +173,9 @@ def measured_next(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @functools.wraps(method)
     def measured_next(self: FlowIterator) -> Any:
-        begun = _clock()
+        begun = clock()
         datapoint = method(self)
-        counter = self.counter
-        counter.nanoseconds += _clock() - begun
-        counter.datapoints += 1
+        self.counter.add(1, begun)
         return datapoint
 
     return measured_next

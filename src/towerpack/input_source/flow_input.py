@@ -59,17 +59,17 @@ class FlowInput(InputSource):
         check = InputCheck(self._datapoint_signature(), self.flow.label())
         return FlowStream(self.flow, self._begin, endless), check
 
-    def _note(self, stream: FlowStream, check: InputCheck) -> None:
-        """Before the datapoint that came last is put where steps find it."""
+    def _note(self, stream: FlowStream, check: InputCheck, count: int = 1) -> None:
+        """Before the datapoints that came last are put where steps find them."""
         journal = self._journal
         if stream.epoch != self._epoch:
             self._epoch = stream.epoch
-            journal.note_pass(stream.epoch, stream.batch)
+            journal.note_pass(stream.epoch, stream.batch - count + 1)
         journal.note_form(check.form)
 
-    def _note_put(self, stream: FlowStream) -> bool:
+    def _note_put(self, stream: FlowStream, count: int = 1) -> bool:
         """After it; whether the position was looked at: the moment for other slow looks, too."""
-        self._journal.count += 1
+        self._journal.count += count
         due = time.monotonic() >= self._mark_due
         if due:
             self._journal.mark(stream.state(), stream.batch + 1)

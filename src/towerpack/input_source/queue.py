@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,12 +18,16 @@ from towerpack.input_source.base import FeedfreeInput
 from towerpack.input_source.flow_input import FlowInput
 from towerpack.input_source.journal import Mark
 from towerpack.input_source.shelf import Shelf, Stack, stacked
+from towerpack.input_source.signature import InputCheck
+from towerpack.input_source.stream import FlowStream
 
 QUEUE_SIZE = 50  # as tensorpack's users know it; batches, not datapoints
 FILL_DECAY = 0.5
 JOIN_SECONDS = 10.0
 DRAIN_SECONDS = 0.01  # between two looks whether the thread that is told to stop has done so
 HOST = "/cpu:0"  # queues are kept in host memory; without this, batches would go by the GPU
+AT_ONCE = 16  # batches of one call to the flow at most: more would hardly be cheaper
+AT_ONCE_SECONDS = 0.005  # of such a call at most, for steps may wait for the first of its batches
 NOBODY = sys.maxsize  # a number of batches that is never reached: nobody waits
 
 
@@ -59,6 +64,7 @@ class QueueInput(FlowInput, FeedfreeInput):
         self._shelf: Shelf | None = None  # where batches wait, once somebody has taken some
         self._queued = self._begin.number  # the first batch that has not gone into the queue
         self._place = threading.Lock()  # held to choose between the two
+        self._at_once = 2  # how many batches are asked of the flow in one call, if it can do so
 
     def setup(self, signature: Any) -> None:
         super().setup(signature)
@@ -236,23 +242,60 @@ class QueueInput(FlowInput, FeedfreeInput):
                 self._news.notify_all()
 
     def _feed_until(self, stop: threading.Event) -> None:
-        journal = self._journal
         stream, check = self._open()
         try:
-            for datapoint in stream:
-                if stop.is_set():
-                    return
-                components = check(datapoint)
-                self._note(stream, check)
-                self._put(components)
-                if self._note_put(stream):
-                    self._fill += (1 - FILL_DECAY) * (self._waiting() - self._fill)
-                if journal.count >= self._wanted:
-                    with self._news:
-                        self._news.notify_all()
-                del datapoint, components  # shared memory is free as soon as it is copied
+            while not stop.is_set():
+                if not self._feed_stack(stream, check):
+                    self._feed_one(stream, check, stop)
         finally:
             stream.close()
+
+    def _feed_one(self, stream: FlowStream, check: InputCheck, stop: threading.Event) -> None:
+        datapoint = next(stream)
+        if stop.is_set():
+            return
+        components = check(datapoint)
+        self._note(stream, check)
+        self._put(components)
+        self._tell(stream, 1)
+
+    def _feed_stack(self, stream: FlowStream, check: InputCheck) -> bool:
+        """Some batches at once, straight to where steps read them; whether there were some."""
+        if self._shelf is None or not self._at_once or not stream.stacks:
+            return False
+        # Like the last batch, they will be: the first of a pass always comes by itself.
+        gap = self._shelf.gap(self._at_once)
+        if gap is None:
+            return False
+
+        def accept(stack: Any) -> bool:
+            components = check.stack(stack)
+            if components is None:  # strings, say, that are longer than those of the last batch
+                self._at_once = 0
+                return False
+            gap.fill(components)
+            return True
+
+        begun = time.perf_counter()
+        count = stream.next_stack(gap.rows, gap.allocate, accept)
+        if count:
+            seconds = (time.perf_counter() - begun) / count * self._at_once
+            if seconds > AT_ONCE_SECONDS:
+                self._at_once = max(2, self._at_once // 2)
+            elif seconds < AT_ONCE_SECONDS / 2:
+                self._at_once = min(2 * self._at_once, AT_ONCE)
+            self._note(stream, check, count)
+            self._shelf.add(gap.block, count)
+            self._tell(stream, count)
+        return count > 0
+
+    def _tell(self, stream: FlowStream, batches: int) -> None:
+        """What was put, to those who wait for it."""
+        if self._note_put(stream, batches):
+            self._fill += (1 - FILL_DECAY) * (self._waiting() - self._fill)
+        if self._journal.count >= self._wanted:
+            with self._news:
+                self._news.notify_all()
 
     def _waiting(self) -> int:
         """How many batches are ready."""

@@ -36,6 +36,42 @@ class Block:
             for array, stack in zip(batch, self.arrays, strict=True)
         )
 
+    def like(self) -> Block:
+        """An empty one for batches of the same form."""
+        return Block([array[0] for array in self.arrays], self.rows)
+
+
+class Gap:
+    """The next rows of a block, to be filled at once with as many batches or fewer."""
+
+    def __init__(self, block: Block, rows: int):
+        self.block, self.rows = block, rows
+        # Of several components of one form, the last: if another one was written there, `fill`
+        # moves that away before it comes to the last.
+        self._free = {
+            (array.shape[2:], array.dtype): array for array in block.arrays if array.ndim > 1
+        }
+
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Room for the rows of some batches, one after another: in the gap, where it fits."""
+        array = self._free.get((tuple(shape[1:]), np.dtype(dtype)))
+        if array is not None:
+            batches, rest = divmod(shape[0], array.shape[1] or 1)
+            if not rest and batches <= self.rows:
+                del self._free[array.shape[2:], array.dtype]
+                return self._target(array, batches).reshape(shape)
+        return np.empty(shape, dtype)
+
+    def fill(self, stack: Sequence[np.ndarray]) -> None:
+        """Writes stacked batches, each in an array, of which some may be in place already."""
+        for array, component in zip(self.block.arrays, stack, strict=True):
+            target = self._target(array, len(component))
+            if component.ctypes.data != target.ctypes.data:
+                target[...] = component
+
+    def _target(self, array: np.ndarray, batches: int) -> np.ndarray:
+        return array[self.block.filled : self.block.filled + batches]
+
 
 class Shelf:
     """A bounded line of batches between two threads, of which one puts and the other takes.
@@ -67,9 +103,30 @@ class Shelf:
         # Nobody looks at a row before it is counted.
         for stack, array in zip(block.arrays, batch, strict=True):
             stack[block.filled] = array
+        self.add(block, 1)
+
+    def gap(self, most: int) -> Gap | None:
+        """Where the next batches go, if they are like the last one; None if there was none yet.
+
+        Waits as `put` does; None after `close`.
+        """
         with self._change:
-            block.filled += 1
-            self._count += 1
+            if not self._blocks:
+                return None
+            self._change.wait_for(lambda: self._closed or self._count < self.room)
+            if self._closed:
+                return None
+            block = self._blocks[-1]
+            if block.filled == block.rows:
+                block = block.like()
+                self._blocks.append(block)
+            return Gap(block, min(most, self.room - self._count, block.rows - block.filled))
+
+    def add(self, block: Block, batches: int) -> None:
+        """Adds batches that were written into the next rows of the last block."""
+        with self._change:
+            block.filled += batches
+            self._count += batches
 
     def in_line(self) -> int:
         """How many batches can be taken until the first block ends."""

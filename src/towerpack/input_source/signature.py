@@ -34,10 +34,7 @@ class InputCheck:
 
     def __call__(self, datapoint: Any) -> Sequence[np.ndarray]:
         try:
-            if type(datapoint) is dict:
-                components = [datapoint[name] for name in self._names]
-            else:
-                components = datapoint
+            components = self._components(datapoint)
             form = tuple([(x.dtype, x.shape) for x in components])
             if form == self.form:
                 return components
@@ -46,6 +43,20 @@ class InputCheck:
         arrays = as_inputs(datapoint, self._signature, self._flow)
         self.form = tuple([(x.dtype, x.shape) for x in arrays])
         return arrays
+
+    def stack(self, stack: Any) -> Sequence[np.ndarray] | None:
+        """The components of stacked datapoints, if they have the form of the one before."""
+        try:
+            components = self._components(stack)
+            same = tuple([(x.dtype, x.shape[1:]) for x in components]) == self.form
+        except (AttributeError, KeyError, TypeError):
+            same = False
+        return components if same else None
+
+    def _components(self, datapoint: Any) -> Sequence[Any]:
+        if type(datapoint) is dict:
+            return [datapoint[name] for name in self._names]
+        return datapoint
 
 
 def as_inputs(datapoint: Any, signature: Sequence[Any], flow: str) -> list[np.ndarray]:

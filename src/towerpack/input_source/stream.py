@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from towerpack.dataflow.base import DataFlow, State
+from towerpack.dataflow.iterators import Accept
+from towerpack.dataflow.stacking import Allocate
 from towerpack.input_source.journal import Mark
 
 
@@ -35,6 +37,17 @@ class FlowStream:
                     return datapoint
                 self._skip -= 1
             self._begin_pass()
+
+    @property
+    def stacks(self) -> bool:
+        """Whether `next_stack` may give something."""
+        return not self._skip and self._datapoints.stacks
+
+    def next_stack(self, count: int, allocate: Allocate, accept: Accept) -> int:
+        """Shows the next datapoints of this pass as one to `accept`; see `FlowIterator`."""
+        taken = self._datapoints.next_stack(count, allocate, accept)
+        self.batch += taken
+        return taken
 
     def _begin_pass(self) -> None:
         self._datapoints.close()
