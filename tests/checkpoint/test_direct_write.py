@@ -1,4 +1,5 @@
 import errno
+import mmap
 import os
 
 import numpy as np
@@ -17,6 +18,24 @@ def test_what_is_written_is_in_the_file(tmp_path, size):
         for start in range(0, size, 1_000_003):  # in pieces that fit no block
             file.write(content[start : start + 1_000_003].data)
     assert (tmp_path / "file").read_bytes() == content.tobytes()
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_whole_blocks_on_a_page_are_written_from_where_they_lie(tmp_path, monkeypatch, offset):
+    memory = np.frombuffer(mmap.mmap(-1, 3 * BUFFER), np.uint8)
+    memory[...] = np.random.default_rng(0).integers(0, 256, memory.size, dtype=np.uint8)
+    content, places, real = memory[offset : 2 * BUFFER + 5000], [], os.write
+
+    def write(descriptor, view):
+        places.append(np.frombuffer(view, np.uint8).ctypes.data - memory.ctypes.data)
+        return real(descriptor, view)
+
+    monkeypatch.setattr(os, "write", write)
+    with DirectFile(tmp_path / "file") as file:
+        file.write(content.data)
+        file.write(content[:100].data)
+    assert (tmp_path / "file").read_bytes() == content.tobytes() + content[:100].tobytes()
+    assert (places[0] == 0) == (offset == 0)
 
 
 def test_where_direct_writes_are_refused_the_page_cache_is_used(tmp_path, monkeypatch):

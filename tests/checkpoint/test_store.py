@@ -5,9 +5,16 @@ import pytest
 
 from towerpack._tensorflow import tf
 from towerpack.checkpoint import load_run, save_checkpoint, verify_checkpoint
+from towerpack.checkpoint.direct_write import DirectFile
 from towerpack.checkpoint.manifest import CorruptCheckpoint, Manifest, check_files
 from towerpack.checkpoint.snapshot import Snapshot
-from towerpack.checkpoint.store import SUFFIXES, files_of, recover, remove_checkpoint
+from towerpack.checkpoint.store import (
+    SUFFIXES,
+    files_of,
+    recover,
+    remove_checkpoint,
+    write_checkpoint,
+)
 
 
 def values():
@@ -94,6 +101,68 @@ def test_a_large_snapshot_is_copied_whole_into_memory_that_was_reserved():
     assert taken["v"] is reserved
     np.testing.assert_array_equal(taken["v"], values)
     assert taken["words"].tolist() == [b"a", b"b"]
+
+
+def odd_values():
+    """Sizes that fit no page and no multiple of an element, in another order than their names'."""
+    rng = np.random.default_rng(0)
+    values = {
+        "z/W": rng.normal(size=(1 << 20) + 7),
+        "b": rng.integers(0, 9, 3).astype(np.int8),
+        "a/step": np.int64(12),
+        "c/none": np.zeros((0, 4), np.float32),
+        "a/W": rng.normal(size=(1200, 1003)).astype(np.float32),
+        "m": np.array(True),
+    }
+    return {
+        name: tf.Variable(value, name="v", shape=np.shape(value)) for name, value in values.items()
+    }
+
+
+def test_a_snapshot_is_written_from_where_it_lies_and_gives_the_same_files(tmp_path, monkeypatch):
+    variables, copied = odd_values(), []
+    taken = Snapshot().take(variables)
+    real = DirectFile._flush
+
+    def flush(file):
+        copied.append(file._filled)
+        real(file)
+
+    monkeypatch.setattr(DirectFile, "_flush", flush)
+    write_checkpoint(tmp_path / "snapshot", taken)
+    assert sum(copied) < 4096  # the rest behind the last whole block
+    arrays = {name: variable.numpy() for name, variable in variables.items()}
+    write_checkpoint(tmp_path / "arrays", arrays)
+    for suffix in (".data-00000-of-00001", ".index"):
+        one, other = tmp_path / f"snapshot{suffix}", tmp_path / f"arrays{suffix}"
+        assert one.read_bytes() == other.read_bytes()
+    assert verify_checkpoint(tmp_path / "snapshot") == []
+    reader = tf.train.load_checkpoint(str(tmp_path / "snapshot"))
+    for name, value in arrays.items():
+        np.testing.assert_array_equal(reader.get_tensor(name), value)
+
+
+def test_arrays_that_only_partly_lie_in_a_snapshot_are_written_too(tmp_path):
+    taken = Snapshot().take(odd_values())
+    for changed in (
+        {**taken, "b": np.ones(5)},
+        dict(list(taken.items())[1:]),
+        {"z/W": taken["z/W"]},
+    ):
+        prefix = save_checkpoint(changed, tmp_path / "model-1")
+        assert verify_checkpoint(prefix) == []
+        reader = tf.train.load_checkpoint(prefix)
+        for name, value in changed.items():
+            np.testing.assert_array_equal(reader.get_tensor(name), value)
+
+
+def test_a_snapshot_follows_variables_that_change_their_shape():
+    variable = tf.Variable(np.arange(3), shape=[None])
+    snapshot = Snapshot()
+    assert snapshot.take({"v": variable})["v"].tolist() == [0, 1, 2]
+    variable.assign(np.arange(5))
+    assert snapshot.take({"v": variable})["v"].tolist() == [0, 1, 2, 3, 4]
+    assert snapshot.take({}) == {}
 
 
 def test_saving_over_a_checkpoint_replaces_all_of_it(tmp_path):

@@ -45,7 +45,12 @@ class DirectFile:
         self._filled = 0
 
     def write(self, content: bytes | memoryview) -> None:
+        """Copies to a buffer first, but for whole blocks that lie on a page, when it is empty."""
         rest = np.frombuffer(content, np.uint8)
+        if self._direct and not self._filled and not rest.ctypes.data % _BLOCK:
+            whole = rest.size - rest.size % _BLOCK
+            self._give(rest[:whole].data)
+            rest = rest[whole:]
         while rest.size:
             part = rest[: _BUFFER - self._filled]
             self._buffer[self._filled : self._filled + part.size] = part
@@ -55,7 +60,10 @@ class DirectFile:
                 self._flush()
 
     def _flush(self) -> None:
-        view = memoryview(self._memory)[: self._filled]
+        self._give(memoryview(self._memory)[: self._filled])
+        self._filled = 0
+
+    def _give(self, view: memoryview) -> None:
         while len(view):
             if self._direct and len(view) % _BLOCK:  # the end, or a full disk took half a block
                 self._go_through_the_cache()
@@ -67,7 +75,6 @@ class DirectFile:
                 self._go_through_the_cache()  # this file system has larger blocks, or cannot
                 continue
             view = view[done:]
-        self._filled = 0
 
     def _go_through_the_cache(self) -> None:
         place = os.lseek(self._descriptor, 0, os.SEEK_CUR)

@@ -83,8 +83,8 @@ class QueueInput(FlowInput, FeedfreeInput):
         )
 
     def reserve(self, batches: int) -> None:
-        """Enlarges the queue so that it fills again while as many batches are worked on."""
-        self.queue_size = max(self.queue_size, 2 * batches * self.datapoints_per_batch)
+        """Enlarges the queue so that it does not run dry while as many batches are taken."""
+        self.queue_size = max(self.queue_size, batches * 3 // 2 * self.datapoints_per_batch)
 
     def start(self) -> None:
         if self._queue is None or not self.signature:

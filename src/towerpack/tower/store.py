@@ -23,6 +23,10 @@ from towerpack.tower.lifting import lift
 
 _open = threading.local()
 
+# A variable made inside of a `tf.function` would be lifted out of it, and the function traced once
+# more, without it. These are made outside already.
+MADE_AT_ONCE = {"experimental_enable_variable_lifting": False}
+
 
 @dataclass
 class _Visit:
@@ -150,7 +154,9 @@ class VariableStore:
             self._check_not_late(name)
         # init_scope leaves the trace: without it the variable would belong to one graph only.
         with self.aside(), tf.init_scope():
-            variable = tf.Variable(initial_value, trainable=trainable, name=name, **options)
+            variable = tf.Variable(
+                initial_value, trainable=trainable, name=name, **MADE_AT_ONCE, **options
+            )
         self.variables[name] = variable
         if local:
             self._local.add(name)
@@ -296,7 +302,7 @@ class VariableStore:
         if tf.is_tensor(initial) and not hasattr(initial, "numpy"):
             kwargs["initial_value"] = lift(initial)
         with self.aside(), tf.init_scope(), v1.name_scope(None):
-            variable = next_creator(**{**kwargs, "name": name})
+            variable = next_creator(**{**kwargs, **MADE_AT_ONCE, "name": name})
         self.variables[name] = variable
         return variable
 
