@@ -28,9 +28,10 @@ import numpy as np
 
 from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback, ModelSaver, StopTraining
-from towerpack.checkpoint import SmartInit, save_checkpoint, verify_checkpoint
+from towerpack.checkpoint import SmartInit, verify_checkpoint
 from towerpack.checkpoint.names import get_checkpoint_path
 from towerpack.checkpoint.snapshot import Snapshot
+from towerpack.checkpoint.store import write_checkpoint
 from towerpack.dataflow import DataFromList
 from towerpack.models import FullyConnected, ModelDesc
 from towerpack.tower.optimizer import Adam
@@ -138,14 +139,15 @@ def measure_copy_and_write(variables: dict[str, Any], directory: Path) -> None:
     size = sum(variable.numpy().nbytes for variable in variables.values())
     copies, writes, theirs = [], [], []
     checkpoint = tf.train.Checkpoint(**{f"v{i}": v for i, v in enumerate(variables.values())})
+    taken = snapshot.take(variables)
     for _ in range(3):
         copies.append(timed(lambda: snapshot.take(variables)))
-        writes.append(costs(lambda: save_checkpoint(variables, directory / "ours")))
+        writes.append(costs(lambda: write_checkpoint(directory / "ours", taken)))
         theirs.append(costs(lambda: checkpoint.write(str(directory / "theirs"))))
     print(f"one save of {size / 1e6:.0f} MB, best of three:")
     print(f"  the copy, which training waits for     {min(copies):7.3f} s")
     for name, of in (
-        ("save_checkpoint, on the disk          ", writes),
+        ("the write of the copy, on the disk    ", writes),
         ("tf.train.Checkpoint.write, not fsynced", theirs),
     ):
         seconds, cpu = min(of)

@@ -139,9 +139,23 @@ def test_names_that_only_order_tells_apart_are_refused_when_the_order_changes():
             held.append(tf.Variable(1.0, name="w"))
         return x * held[0] * tf.Variable(1.0, name="w")
 
-    # TensorFlow traces a function that makes variables twice: the second finds it.
+    store = VariableStore()
+    trace(tower, store)(X)
     with pytest.raises(ValueError, match=r"2 variables named 'w'.*but 1 now; give each a name"):
-        trace(tower, VariableStore())(X)
+        trace(tower, store)(X)
+
+
+def test_a_function_that_makes_variables_is_traced_once():
+    traces = []
+
+    def tower(x):
+        traces.append(x)
+        dense = tf.keras.layers.Dense(2) if len(traces) == 1 else None
+        made = tf.Variable(1.0) * v1.get_variable("v", [])
+        return made * (dense(x) if dense else x)
+
+    trace(tower, VariableStore())(X)
+    assert len(traces) == 1
 
 
 def test_an_initial_value_may_be_computed_but_not_from_the_input():
