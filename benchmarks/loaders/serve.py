@@ -11,6 +11,8 @@ import os
 import sys
 import time
 
+WARM_SECONDS = 1.0  # that do not count: processes begin, and memory is touched for the first time
+
 
 def length(batch):
     while isinstance(batch, (list, tuple)):
@@ -25,16 +27,15 @@ def measure(module, workload, directory, seconds):
     try:
         next(iterator)
         first = time.perf_counter() - begun
-        next(iterator)
-        samples, begun = 0, time.perf_counter()
-        while True:
-            try:
-                samples += length(next(iterator))
-            except StopIteration:
-                iterator = iter(flow)
-            elapsed = time.perf_counter() - begun
-            if elapsed >= seconds:
-                return {"rate": samples / elapsed, "first": first}
+        for limit in (WARM_SECONDS, seconds):
+            samples, elapsed, begun = 0, 0.0, time.perf_counter()
+            while elapsed < limit:
+                try:
+                    samples += length(next(iterator))
+                except StopIteration:
+                    iterator = iter(flow)
+                elapsed = time.perf_counter() - begun
+        return {"rate": samples / elapsed, "first": first}
     finally:
         del iterator
         close = getattr(flow, "close", None)

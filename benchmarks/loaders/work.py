@@ -3,6 +3,7 @@
 Also imported by Python 3.10, for tensorpack.
 """
 
+import functools
 import os
 import random
 
@@ -55,6 +56,7 @@ def load_bytes(data, draw=random.random):
     return crop_and_flip(decode(data), draw)
 
 
+@functools.cache
 def small_arrays():
     rng = np.random.RandomState(0)
     return rng.rand(SMALL, 32).astype(np.float32), rng.randint(0, 10, SMALL).astype(np.int32)
@@ -65,6 +67,7 @@ def per_sample(x, y):
     return x * 2.0 - 1.0, y
 
 
+@functools.cache
 def tiny_images():
     rng = np.random.RandomState(0)
     images = rng.randint(0, 255, (TINY_IMAGES, 32, 32, 3)).astype(np.uint8)

@@ -5,6 +5,7 @@ To make all rows first and stack them then would write every one to memory and r
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +20,9 @@ from towerpack.dataflow.stacking import (
     stack_rows,
 )
 
-CACHE_BYTES = 1 << 20  # about a core's own cache; less would only mean more calls
+CACHE_BYTES = 1 << 22  # a share of the cache that cores have in common; less means more calls
+SLOW_ROW = 1e-4  # seconds: beside such rows calls cost nothing, so they come in smaller parts,
+SLOW_BYTES = 1 << 17  # which stay in a core's own cache
 
 Read = Callable[[Sequence[int] | np.ndarray], list[Any]]
 
@@ -31,7 +34,9 @@ def stack_in_parts(read: Read, indices: Sequence[int] | np.ndarray, allocate: Al
     [array([[5, 5],
            [6, 6]]), array([5, 6], dtype=int32)]
     """
+    begun = time.perf_counter()
     head = read(indices[:1])
+    slow = time.perf_counter() - begun > SLOW_ROW
     size = _bytes_of_row(head[0])
     if size <= SMALL_ROW or len(indices) == 1:
         return stack_rows(
@@ -39,7 +44,7 @@ def stack_in_parts(read: Read, indices: Sequence[int] | np.ndarray, allocate: Al
         )
     batch = _Batch(head[0], indices, allocate)
     batch.add(head)
-    step = max(1, CACHE_BYTES // size)
+    step = max(1, (SLOW_BYTES if slow else CACHE_BYTES) // size)
     for start in range(1, len(indices), step):
         batch.add(read(indices[start : start + step]))
     return batch.finished()
