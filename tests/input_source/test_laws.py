@@ -14,7 +14,7 @@ import pytest
 
 from towerpack import input_source
 from towerpack._tensorflow import tf
-from towerpack.dataflow import BatchData, DataFromList, MapData, send_dataflow_zmq
+from towerpack.dataflow import BatchData, DataFlow, DataFromList, MapData, send_dataflow_zmq
 from towerpack.input_source import (
     BatchQueueInput,
     DummyConstantInput,
@@ -32,6 +32,7 @@ from towerpack.input_source import (
     flow_input,
     remap_input_source,
 )
+from towerpack.input_source.shelf import aligned_empty
 
 SIGNATURE = [tf.TensorSpec([None, 2], tf.float32, "x"), tf.TensorSpec([None], tf.int32, "label")]
 BATCH, BATCHES = 2, 5
@@ -159,6 +160,44 @@ def test_P2_everything_comes_once_and_in_order_pass_after_pass(name):
         source.raise_failure()
         assert source.waited >= 0
         assert all(isinstance(value, float) for value in source.summaries().values())
+
+
+class Reusing(DataFlow):
+    """Gives the same arrays again and again, with other content; TensorFlow could use them."""
+
+    def __len__(self):
+        return BATCHES
+
+    def __iter__(self):
+        x = aligned_empty((BATCH, 2), np.dtype(np.float32))
+        label = aligned_empty((BATCH,), np.dtype(np.int32))
+        for number in range(BATCHES):
+            label[:] = range(BATCH * number, BATCH * (number + 1))
+            x[...] = label[:, None]
+            yield [x, label]
+
+
+class ReusingPoints(Reusing):
+    def __len__(self):
+        return BATCH * BATCHES
+
+    def __iter__(self):
+        x, label = aligned_empty((2,), np.dtype(np.float32)), aligned_empty((), np.dtype(np.int32))
+        for number in range(BATCH * BATCHES):
+            x[...], label[...] = number, number
+            yield [x, label]
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_what_was_read_ahead_does_not_change_when_the_flow_uses_its_arrays_again(name):
+    if name == "batch queue":
+        source = BatchQueueInput(ReusingPoints(), BATCH)
+    else:
+        source = FLOWS[name](Reusing())
+    source.reserve(2 * BATCHES)
+    with started(source) as take:
+        source.wait(2 * BATCHES, 0)  # so that most of it is there before the first is taken
+        assert [take() for _ in range(3 * BATCHES)] == expected(3 * BATCHES)
 
 
 @pytest.mark.parametrize("name", MAKE)

@@ -11,8 +11,10 @@ from towerpack.dataflow import (
     BatchData,
     DataFlow,
     DataFromArrays,
+    DataFromList,
     MapData,
     MultiProcessMapData,
+    MultiProcessRunner,
 )
 from towerpack.dataflow.statistics import walk
 from towerpack.input_source import QueueInput, SignatureError, flow_input, journal
@@ -256,12 +258,12 @@ def test_the_usual_shapes_stay_once_they_were_asked_for():
     source.close()
 
 
-def test_reserve_makes_room_for_two_chunks():
+def test_reserve_makes_room_for_a_chunk_and_half_of_the_next():
     source = QueueInput(tiny_flow(), queue_size=3)
     source.reserve(10)
     source.setup(TinyModel().input_signature)
     source.start()
-    assert source.wait(20, 0) == 20
+    assert source.wait(20, 0) == 15
     source.close()
 
 
@@ -356,3 +358,34 @@ def test_the_counters_of_all_stages_are_there_before_a_thread_packs_the_flow():
     """A worker's flow that gets an attribute while it is being pickled cannot be."""
     source = QueueInput(tiny_flow())
     assert all("statistics" in vars(stage) for stage in walk(source.flow))
+
+
+def test_what_workers_made_stays_where_it_is_until_its_step_is_over():
+    size = (1 << 14,)
+
+    def flow(count=200):
+        fill = MapData(DataFromList([[i] for i in range(count)], shuffle=False), filled)
+        return MultiProcessRunner(fill, 8, 2)
+
+    def filled(datapoint):
+        return [np.full(size, datapoint[0], np.float32)]
+
+    signature = [tf.TensorSpec(size, tf.float32, "x")]
+    source = QueueInput(flow(), queue_size=30)
+    source.setup(signature)
+    read = tf.function(source.get_input_tensors, autograph=False).get_concrete_function()
+    source.start()
+    try:
+        source.wait(30, 0)
+        for number in range(450):  # more than two passes, and many times what is in the queue
+            assert source.wait(1, number) == 1
+            (x,) = read()
+            assert x.numpy().min() == x.numpy().max() == number % 200
+    finally:
+        source.close()
+    ours = flow(5)
+    assert all(QueueInput(ours)._is_ours(x) for (x,) in ours)
+    above = MapData(flow(5), lambda dp: dp)  # whose function might keep them
+    assert not any(QueueInput(above)._is_ours(x) for (x,) in above)
+    inline = MultiProcessRunner(flow(5).ds, 8, 0)
+    assert not any(QueueInput(inline)._is_ours(x) for (x,) in inline)

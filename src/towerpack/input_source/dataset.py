@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from towerpack._tensorflow import tf
 from towerpack.dataflow.base import DataFlow, State, as_flow
 from towerpack.input_source.base import FeedfreeInput
@@ -187,8 +189,13 @@ def dataflow_to_dataset(df: Any, types: Any) -> Any:
         with flow.iterate(next(epochs)) as datapoints:
             for datapoint in datapoints:
                 if isinstance(signature, dict):
-                    yield {name: datapoint[name] for name in signature}
+                    yield {name: _copied(datapoint[name]) for name in signature}
                 else:
-                    yield tuple(datapoint)
+                    yield tuple(map(_copied, datapoint))
 
     return tf.data.Dataset.from_generator(one_pass, output_signature=signature)
+
+
+def _copied(component: Any) -> Any:
+    """TensorFlow may use an array itself; the flow may give it again, with other content."""
+    return component.copy() if isinstance(component, np.ndarray) else component

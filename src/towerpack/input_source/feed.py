@@ -80,7 +80,7 @@ class FeedInput(FlowInput):
             self._ended, self._failure = True, error
         else:
             self._note(self._stream, self._check)
-            self._ready.append(list(components))
+            self._ready.append([x if self._is_ours(x) else x.copy() for x in components])
             self._note_put(self._stream)
 
     def _wait_for(self, target: int, timeout: float | None) -> None:

@@ -6,9 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from towerpack.dataflow import RemoteDataZMQ
 from towerpack.dataflow.base import DataFlow, State, as_flow
-from towerpack.dataflow.statistics import snapshot, walk
+from towerpack.dataflow.parallel.ring import is_in_slot
+from towerpack.dataflow.statistics import Parallel, snapshot, walk
 from towerpack.input_source.base import EndOfData, InputSource
 from towerpack.input_source.journal import Journal, Mark
 from towerpack.input_source.other_batches import adapted, declared_batch_size
@@ -33,6 +36,7 @@ class FlowInput(InputSource):
         # Makes the counters of all stages, which the trainer's thread would otherwise add to them
         # while another thread packs the flow for its workers.
         snapshot(self.flow)
+        self._from_workers = isinstance(self.flow, Parallel)
         self._begin = Mark(0, {"epoch": 0}, 0)
         self._restored: State = {}
         self._clear()
@@ -75,6 +79,14 @@ class FlowInput(InputSource):
             self._journal.mark(stream.state(), stream.batch + 1)
             self._mark_due = time.monotonic() + MARK_SECONDS
         return due
+
+    def _is_ours(self, array: np.ndarray) -> bool:
+        """Whether nobody else has this array of a datapoint, and could write to it.
+
+        True of what the flow's own workers have made. Other flows may give one array again and
+        again, with other content.
+        """
+        return self._from_workers and is_in_slot(array)
 
     def size(self) -> int | None:
         try:

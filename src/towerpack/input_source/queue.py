@@ -14,6 +14,7 @@ from towerpack._tensorflow import tf
 from towerpack.core import logger
 from towerpack.dataflow import kept_workers
 from towerpack.dataflow.base import DataFlowTerminated
+from towerpack.input_source.as_tensor import as_tensor
 from towerpack.input_source.base import FeedfreeInput
 from towerpack.input_source.flow_input import FlowInput
 from towerpack.input_source.journal import Mark
@@ -37,7 +38,8 @@ class QueueInput(FlowInput, FeedfreeInput):
     In order, every datapoint once; epoch after epoch of the flow. The step never waits while the
     flow is fast enough: `QueueInput/queue_size`, logged every epoch, is near 0 when the flow is the
     bottleneck. An exception of the flow ends training with that exception, after what came before
-    it. The arrays of the flow are handed to TensorFlow as they are, which copies them once.
+    it. What the flow's own workers have made stays where it is, in shared memory, until its step is
+    over; other arrays are copied once, and may be changed by the flow after that.
 
     The position (`state`) follows the batches that were taken, whatever was prefetched. It is as
     exact as the flow's own; only a `RemoteDataZMQ`, which cannot go back, goes on where it was.
@@ -311,7 +313,9 @@ class QueueInput(FlowInput, FeedfreeInput):
             shelf.put(components)
 
     def _enqueue(self, components: Sequence[np.ndarray]) -> None:
+        # Of an array TensorFlow makes a copy, or does not, as its address happens to be.
+        tensors = [
+            as_tensor(x) if self._is_ours(x) else tf.convert_to_tensor(x) for x in components
+        ]
         # `queue.enqueue` checks what was checked here, which takes twice as long as the copy.
-        tf.raw_ops.QueueEnqueueV2(
-            handle=self._queue.queue_ref, components=list(components), timeout_ms=-1
-        )
+        tf.raw_ops.QueueEnqueueV2(handle=self._queue.queue_ref, components=tensors, timeout_ms=-1)

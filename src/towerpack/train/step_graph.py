@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from towerpack._tensorflow import tf
 from towerpack.input_source import InputSource
+from towerpack.input_source.as_tensor import as_tensor
 from towerpack.train.non_finite import BatchKeeper
 
 COUNT = tf.TensorSpec([], tf.int32)  # of steps
@@ -149,14 +148,6 @@ class CompiledLoop:
     def _read_first(self, count: Any) -> tuple[Any, Any]:
         arrays = _read(self._source, self._shapes, self._rows, count)
         return self._on_stack(tf.constant(0), count, *arrays)
-
-
-def as_tensor(array: np.ndarray) -> Any:
-    """Without a copy, where there is a way: `tf.convert_to_tensor` always makes one."""
-    try:
-        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-    except (BufferError, tf.errors.OpError):  # a dtype that DLPack does not know
-        return tf.convert_to_tensor(array)
 
 
 def _read(source: InputSource, shapes: Sequence[Any], rows: int, count: Any) -> list[Any]:

@@ -27,12 +27,22 @@ MIN_MAPPING = 1 << 20  # mapping less than a megabyte saves nothing
 ALIGNMENT = 64  # a cache line, and enough for any vector load
 
 
+class SlotMapping(mmap.mmap):
+    """The memory of a slot, told apart from any other."""
+
+
+def is_in_slot(array: np.ndarray) -> bool:
+    """Whether an array lies in a slot: nobody writes there as long as the array is kept."""
+    buffer = getattr(array.base, "base", None)  # of the root
+    return isinstance(getattr(buffer, "obj", None), SlotMapping)
+
+
 class SharedSlots:
     """The shared file and this process's mappings of its slots."""
 
     def __init__(self, descriptor: int):
         self.descriptor = descriptor
-        self._mappings: dict[int, mmap.mmap] = {}
+        self._mappings: dict[int, SlotMapping] = {}
 
     @classmethod
     def create(cls) -> SharedSlots:
@@ -47,7 +57,7 @@ class SharedSlots:
             length = max(MIN_MAPPING, 1 << (size - 1).bit_length())
             # Arrays over an older, shorter mapping stay valid: they keep it, and it is the same
             # memory.
-            mapping = mmap.mmap(self.descriptor, length, offset=slot * SLOT_SPAN)
+            mapping = SlotMapping(self.descriptor, length, offset=slot * SLOT_SPAN)
             self._mappings[slot] = mapping
         return np.frombuffer(mapping, np.uint8)
 
