@@ -5,9 +5,11 @@ import random
 import grain
 import lmdb
 import numpy as np
+from absl import flags
 
 from loaders import work
 
+flags.FLAGS.mark_as_parsed()  # grain looks at a flag of its own, which only `app.run` would parse
 WORKLOADS = ["W1", "W1db", "W2", "W2m", "W3", "W3f", "W4"]
 
 
