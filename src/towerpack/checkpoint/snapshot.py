@@ -68,8 +68,9 @@ class Snapshot:
             return
         self._layout, self._arrays = layout, {}
         sizes = [dtype.itemsize * int(np.prod(shape)) for _, dtype, shape in layout]
-        # Anonymous memory begins on a page, as direct writes need.
-        pages = mmap.mmap(-1, max(1, sum(sizes)))
+        # Anonymous memory begins on a page, as direct writes need; in large pages if it is private.
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        pages = mmap.mmap(-1, max(1, sum(sizes)), flags=private)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             pages.madvise(mmap.MADV_HUGEPAGE)
         memory, offset = np.frombuffer(pages, np.uint8), 0
