@@ -1,7 +1,8 @@
 """What must hold for every flow, as functions of an `Example`.
 
 `tests/dataflow/test_laws.py` puts every example of `tests/dataflow/examples.py` through all of
-`LAWS`; parallel and remote flows do the same with examples of their own.
+`LAWS`; parallel flows do the same with examples of their own. What comes from afar cannot be had
+twice: `tests/dataflow/remote` says what holds of it.
 """
 
 from __future__ import annotations
