@@ -156,6 +156,23 @@ def test_arrays_that_only_partly_lie_in_a_snapshot_are_written_too(tmp_path):
             np.testing.assert_array_equal(reader.get_tensor(name), value)
 
 
+def test_text_in_a_snapshot_is_not_written_as_it_lies(tmp_path):
+    values = {
+        "a": tf.Variable("some words"),
+        "b": tf.Variable(["x", "yz"]),
+        "c": tf.Variable([1.0]),
+    }
+    taken = Snapshot().take(values)
+    text = {"name": np.array(b"one"), "names": np.array(["two", "three"])}
+    for number, arrays in enumerate([taken, Snapshot().take(text), {**taken, **text}]):
+        write_checkpoint(tmp_path / f"model-{number}", arrays)
+        assert verify_checkpoint(tmp_path / f"model-{number}") == []
+    reader = tf.train.load_checkpoint(str(tmp_path / "model-2"))
+    assert reader.get_tensor("a") == b"some words"
+    assert reader.get_tensor("names").tolist() == [b"two", b"three"]
+    assert reader.get_tensor("c").tolist() == [1.0]
+
+
 def test_a_snapshot_follows_variables_that_change_their_shape():
     variable = tf.Variable(np.arange(3), shape=[None])
     snapshot = Snapshot()

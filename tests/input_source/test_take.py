@@ -138,23 +138,37 @@ def test_after_a_refill_no_more_is_waited_for_than_the_queue_holds():
         reader.source.close()
 
 
-def test_an_error_comes_after_what_was_before_it():
-    def fail(datapoint):
-        if datapoint[0] == 30:
-            raise ArithmeticError("the thirtieth")
-        return datapoint
+class Failing(DataFromArrays):
+    """Arrays of which the thirtieth row cannot be had."""
 
-    source = QueueInput(BatchData(MapData(DataFromArrays(np.arange(41)), fail), 2), queue_size=6)
-    reader = Reader(source)
+    def gather(self, indices, pass_):
+        for index in indices:
+            fail([index])
+        return super().gather(indices, pass_)
+
+
+def fail(datapoint):
+    if datapoint[0] == 30:
+        raise ArithmeticError("the thirtieth")
+    return datapoint
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [MapData(DataFromArrays(np.arange(41)), fail), Failing(np.arange(41))],
+    ids=["one by one", "several batches at once"],
+)
+def test_an_error_comes_after_what_was_before_it(rows):
+    reader = Reader(QueueInput(BatchData(rows, 2), queue_size=6))
     try:
-        with pytest.raises(Exception, match="the thirtieth"):
+        with pytest.raises(ArithmeticError, match="the thirtieth"):
             while True:
                 reader.take(3)
         assert reader.seen == expected(15)
-        with pytest.raises(Exception, match="the thirtieth"):
+        with pytest.raises(ArithmeticError, match="the thirtieth"):
             reader.read(1)
     finally:
-        source.close()
+        reader.source.close()
 
 
 def test_closed_while_the_thread_waits_for_room():
@@ -245,24 +259,6 @@ def test_batches_that_are_of_another_kind_together_come_one_by_one():
     flow = BatchData(source, 2)
     assert read_all(QueueInput(flow, queue_size=20), SIGNATURE, 60) == passes(flow, 60)
     assert sum(size > 2 for size in source.sizes) == 1  # it is not tried again
-
-
-def test_an_error_among_batches_gathered_at_once_comes_in_its_place():
-    class Failing(DataFromArrays):
-        def gather(self, indices, pass_):
-            if 30 in indices:
-                raise ArithmeticError("the thirtieth")
-            return super().gather(indices, pass_)
-
-    source = QueueInput(BatchData(Failing(np.arange(41)), 2), queue_size=6)
-    reader = Reader(source)
-    try:
-        with pytest.raises(ArithmeticError, match="the thirtieth"):
-            while True:
-                reader.take(3)
-        assert reader.seen == expected(15)
-    finally:
-        source.close()
 
 
 def test_sources_that_only_the_graph_can_read():

@@ -53,7 +53,7 @@ def write_bundle(prefix: str | Path, arrays: Mapping[str, np.ndarray]) -> dict[s
     """
     for name, array in arrays.items():
         kind = np.asarray(array).dtype
-        if kind.kind not in "OSU" and kind.name not in _DTYPES:
+        if not is_text(kind) and kind.name not in _DTYPES:
             raise TypeError(f"expected a dtype that TensorFlow has for {name!r}, received {kind}")
     entries: list[tuple[bytes, bytes]] = [(b"", _HEADER)]
     sums: dict[str, int] = {}
@@ -62,7 +62,7 @@ def write_bundle(prefix: str | Path, arrays: Mapping[str, np.ndarray]) -> dict[s
     with DirectFile(f"{prefix}{DATA_SUFFIX}") as file, _output(file, arrays, names) as output:
         for name in names:
             array = np.asarray(arrays[name])
-            strings = array.dtype.kind in "OSU"
+            strings = is_text(array.dtype)
             size, crc = _write_strings(output, array) if strings else _write_array(output, array)
             sums[name] = crc
             dtype = _DTYPES["string" if strings else array.dtype.name]
@@ -72,6 +72,11 @@ def write_bundle(prefix: str | Path, arrays: Mapping[str, np.ndarray]) -> dict[s
     with open(f"{prefix}{INDEX_SUFFIX}", "wb") as index:
         index.writelines(_table(entries))
     return sums
+
+
+def is_text(dtype: np.dtype) -> bool:
+    """Whether values are strings, whose bytes in a file are not those in memory."""
+    return dtype.kind in "OSU"
 
 
 @contextlib.contextmanager
@@ -97,7 +102,7 @@ def _common_memory(arrays: Sequence[Any]) -> np.ndarray | None:
     for array in arrays:
         if getattr(array, "base", None) is not memory or array.ctypes.data != place:
             return None
-        if not array.flags.c_contiguous or array.dtype.byteorder == ">":
+        if not array.flags.c_contiguous or array.dtype.byteorder == ">" or is_text(array.dtype):
             return None
         place += array.nbytes
     return memory
@@ -125,7 +130,7 @@ class _Gathered:
 def checksum(array: np.ndarray) -> int:
     """The crc32c of an array as it would be written."""
     with open(os.devnull, "wb") as nowhere:
-        strings = array.dtype.kind in "OSU"
+        strings = is_text(array.dtype)
         return (_write_strings if strings else _write_array)(nowhere, array)[1]
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from towerpack.checkpoint.bundle import is_text
+
 _PIECE = 1 << 24  # bytes that a thread copies at once
 _THREADS = min(4, os.cpu_count() or 1)  # of which a few use all of the memory's bandwidth
 
@@ -35,7 +37,7 @@ class Snapshot:
         Costs one copy in memory, while the caller waits; large ones are copied by several threads.
         """
         values = {name: view_of(variable) for name, variable in variables.items()}
-        numbers = {name: value for name, value in values.items() if not value.dtype.hasobject}
+        numbers = {name: value for name, value in values.items() if not is_text(value.dtype)}
         self._make_room((name, value.dtype, value.shape) for name, value in numbers.items())
         with ThreadPoolExecutor(_THREADS) as pool:
             for name, value in numbers.items():
@@ -57,7 +59,7 @@ class Snapshot:
         self._make_room(
             (name, kinds[name], tuple(variable.shape))
             for name, variable in variables.items()
-            if not kinds[name].hasobject
+            if not is_text(kinds[name])
         )
         for array in self._arrays.values():
             _bytes_of(array).fill(0)  # the kernel gives memory when it is written to

@@ -39,7 +39,7 @@ class QueueInput(FlowInput, FeedfreeInput):
     flow is fast enough: `QueueInput/queue_size`, logged every epoch, is near 0 when the flow is the
     bottleneck. An exception of the flow ends training with that exception, after what came before
     it. What the flow's own workers have made stays where it is, in shared memory, until its step is
-    over; other arrays are copied once, and may be changed by the flow after that.
+    over, as long as that is not too much; other arrays are copied, and may be changed after that.
 
     The position (`state`) follows the batches that were taken, whatever was prefetched. It is as
     exact as the flow's own; only a `RemoteDataZMQ`, which cannot go back, goes on where it was.
