@@ -1,4 +1,5 @@
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -183,6 +184,33 @@ def test_a_resumed_run_goes_on_removing_old_checkpoints(tmp_path):
     train(ModelSaver(1, None, checkpoint_dir=tmp_path), epochs=1)
     assert steps(tmp_path) == [STEPS, 2 * STEPS, 3 * STEPS]
     assert get_checkpoint_path(tmp_path) == str(tmp_path / f"model-{STEPS}")
+
+
+def test_a_state_taken_during_a_write_includes_what_is_written(tmp_path, monkeypatch):
+    """Else a run resumed from that state would never remove this checkpoint."""
+    saver, states = ModelSaver(checkpoint_dir=tmp_path), []
+    written = saver._written
+
+    class Impatient(Callback):
+        def _trigger_step(self):
+            if self.global_step == STEPS + 1:
+                states.append(saver.state())
+
+    def late(*args):
+        time.sleep(0.5)
+        written(*args)
+
+    monkeypatch.setattr(saver, "_written", late)
+    train(saver, Impatient(), epochs=2)
+    assert states[0]["kept"] == [f"model-{STEPS}"]
+
+
+def test_a_second_run_with_the_same_saver_saves_from_its_first_epoch(tmp_path):
+    saver = ModelSaver(checkpoint_dir=tmp_path / "first")
+    train(saver, epochs=1)
+    saver.checkpoint_dir = tmp_path / "second"
+    train(saver, epochs=1)
+    assert steps(tmp_path / "second") == [STEPS]
 
 
 def test_without_a_directory_it_says_what_to_do():

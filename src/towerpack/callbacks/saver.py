@@ -59,7 +59,8 @@ class ModelSaver(Callback):
         self._kept: list[Saved] = []
         self._restored: list[str] | None = None
         self._began = time.time()
-        self._step: int | None = None  # of the last save
+        self._step: int | None = None  # of the last save, by this run or the one that it resumes
+        self._last: str | None = None  # the last that this run began to write
         self._wanted_at_end = False
 
     def _before_train(self) -> None:
@@ -68,10 +69,11 @@ class ModelSaver(Callback):
         self.saver.reserve(self._variables())
         if self._interval is not None:
             self._interval.start(self.trainer)
-        if self._restored is not None:
-            here = f"{PREFIX}-{self.global_step}"
+        restored, self._restored = self._restored, None  # an object may serve several runs
+        self._kept, self._step, self._last = [], None, None
+        if restored is not None:
             self._step = self.global_step
-            names = dict.fromkeys([*self._restored, here])
+            names = dict.fromkeys([*restored, f"{PREFIX}-{self._step}"])
             self._kept = [saved for name in names if (saved := self._found(name)) is not None]
 
     def _trigger(self) -> None:
@@ -112,25 +114,24 @@ class ModelSaver(Callback):
         if self._step == self.global_step:
             return  # asked for twice at one moment
         self.saver.wait()  # the state below includes what that write leaves behind
-        step = self.global_step
-        value = self._monitored()
+        step, name, value = self.global_step, f"{PREFIX}-{self.global_step}", self._monitored()
         self.saver.save(
-            self._directory / f"{PREFIX}-{step}",
+            self._directory / name,
             self._variables(),
             run=run_of(self.trainer),
             step=step,
             monitored={self.keep.best.stat: value} if self.keep.best and value is not None else {},
-            then=self._written,
+            then=lambda manifest: self._written(name, manifest),
         )
-        self._step = step
+        self._step, self._last = step, name
 
     def _variables(self) -> dict[str, Any]:
         store = self.trainer.store
         return store.trainable() if self.only_trainable else store.saved()
 
-    def _written(self, manifest: Manifest) -> None:
+    def _written(self, name: str, manifest: Manifest) -> None:
         """In the writing thread: the checkpoint is there; now it becomes the latest."""
-        saved = _saved(f"{PREFIX}-{manifest.step}", manifest, self.keep.best)
+        saved = _saved(name, manifest, self.keep.best)
         everything = [old for old in self._kept if old.name != saved.name] + [saved]
         outdated = self.keep.outdated(everything, self._began)
         self._kept = [each for each in everything if each not in outdated]
@@ -160,7 +161,10 @@ class ModelSaver(Callback):
         return _saved(name, manifest, self.keep.best)
 
     def _state(self) -> dict[str, Any]:
-        return {"kept": [each.name for each in self._kept], "began": self._began}
+        names = [each.name for each in self._kept]
+        if self._last is not None:  # it may still be being written; if that fails, nobody finds it
+            names = list(dict.fromkeys([*names, self._last]))
+        return {"kept": names, "began": self._began}
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._restored, self._began = state["kept"], state["began"]
