@@ -230,6 +230,8 @@ def law_indices_give_what_iterating_gives(example: Example) -> None:
         assert flow.drops is not False or len(one_by_one) == len(whole)
         backwards = flow.get_rows(np.array(indices[::-1], dtype=np.int64), pass_)
         assert [frozen(x) for x in backwards[::-1]] == [frozen(x) for x in one_by_one]
+        lazily = flow.each_row(indices[::-1], pass_)
+        assert [frozen(x) for x in lazily] == [frozen(x) for x in backwards]
         some = [index for index in indices if one_by_one[index] is not None][::2]
         if some and _stackable([one_by_one[index] for index in some]):
             expected = stack_rows([one_by_one[index] for index in some])

@@ -165,7 +165,8 @@ ERRORS = [
     ([[1, [2]], [1, [2, 3]]], "component [1]: expected 1 components, received 2"),
     ([[1, [2]], [1, 2]], "component [1]: expected a list of 1, received a leaf (int)"),
     ([[1, 2], [1, [2]]], "expected 2 (int) like the first of its batch, received [2] (list)"),
-    ([[1], None], "datapoint 11 is not built like the first"),
+    ([[1], None], "datapoint 11 was dropped by a function that returned None"),
+    ([None, None], "datapoint 10 was dropped by a function that returned None"),
 ]
 
 

@@ -45,15 +45,15 @@ class Stream:
     """
 
     def __init__(self, seed: int, *path: int | str):
-        self._key = np.array(key_of(seed, path), dtype=np.uint64)
+        key = key_of(seed, path)
         self.seed, self.path = int(seed), path
-        self._philox = np.random.Philox(key=self._key)
+        self._philox = np.random.Philox(key=np.array(key, np.uint64))
         self._generator = np.random.Generator(self._philox)
-        self._counter = np.zeros(4, dtype=np.uint64)
+        self._counter = [0, 0, 0, 0]  # lists, for numpy takes single words from them quicker
         self._state: Any = {
             "bit_generator": "Philox",
-            "state": {"counter": self._counter, "key": self._key},
-            "buffer": np.zeros(4, dtype=np.uint64),
+            "state": {"counter": self._counter, "key": key},
+            "buffer": [0, 0, 0, 0],
             "buffer_pos": 4,  # the buffer is spent: the next draw computes a new block
             "has_uint32": 0,
             "uinteger": 0,

@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import operator
 from abc import ABC
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -40,9 +40,15 @@ from towerpack.dataflow.iterators import (
 )
 from towerpack.dataflow.passes import Pass
 from towerpack.dataflow.random_stage import RandomStage
-from towerpack.dataflow.stacking import BatchError
+from towerpack.dataflow.stacking import DroppedDatapoint
 from towerpack.dataflow.stacking_parts import stack_in_parts
-from towerpack.dataflow.statistics import Counter, measured, measured_iterator, prepare
+from towerpack.dataflow.statistics import (
+    Counter,
+    measured,
+    measured_iterator,
+    measured_rows,
+    prepare,
+)
 
 __all__ = [
     "CountingStage",
@@ -64,26 +70,6 @@ __all__ = [
 
 class DataFlowTerminated(BaseException):
     """A flow can never produce again (its other end is gone); not an ordinary end of a pass."""
-
-
-class DroppedDatapoint(BatchError, LookupError):
-    """A datapoint was asked for by its index, but the flow drops it."""
-
-    def __init__(self, index: int, asked_by: str | None = None):
-        if asked_by is None:
-            message = f"datapoint {index} is dropped by this flow; iterate for those that are not"
-        else:
-            message = (
-                f"datapoint {index} was dropped by a function that returned None, so {asked_by} "
-                "cannot find its datapoints by index. Drop them in a FilterData, which says so in "
-                "advance, or map in workers with MultiProcessMapData(ds, num_proc, func) before "
-                "this stage"
-            )
-        super().__init__(message)
-        self.index, self.asked_by = index, asked_by
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.index, self.asked_by)
 
 
 class DataFlow(ABC):
@@ -150,9 +136,12 @@ class DataFlow(ABC):
             cls.__len__ = defined["size"]  # type: ignore[method-assign]
         if "__iter__" in defined:
             _adopt_generator(cls)
+        if "each_row" not in defined and ("get" in defined or "get_rows" in defined):
+            cls.each_row = DataFlow.each_row  # type: ignore[method-assign]  # not the parent's rows
         wrappers: dict[str, Callable[..., Any]] = {
             "get_rows": measured,
             "gather": measured,
+            "each_row": measured_rows,
             "iterator": measured_iterator,
             "reset_state": _marked_ready,
         }
@@ -218,17 +207,19 @@ class DataFlow(ABC):
         """The datapoints at several indices: override where many at once are cheaper."""
         return [self.get(int(index), pass_) for index in indices]
 
+    def each_row(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Iterator[Any]:
+        """The same, but each is made only when it is asked for: override where that is cheap."""
+        for place in range(len(indices)):
+            yield self.get_rows(indices[place : place + 1], pass_)[0]
+
     def gather(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Any:
         """Several datapoints as one batch: override where arrays can be indexed as a whole."""
-
-        def read(part: Sequence[int] | np.ndarray) -> list[Any]:
-            rows = self.get_rows(part, pass_)
-            if type(None) in set(map(type, rows)):
-                dropped = next(i for i, row in enumerate(rows) if row is None)
-                raise DroppedDatapoint(int(part[dropped]), "a batch")
-            return rows
-
-        return stack_in_parts(read, indices, pass_.allocate)
+        return stack_in_parts(
+            lambda part: self.get_rows(part, pass_),
+            lambda part: self.each_row(part, pass_),
+            indices,
+            pass_.allocate,
+        )
 
     def __getitem__(self, index: Any) -> Any:
         """The datapoint at `index` of epoch 0, so that a flow with random access is a Sequence."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,11 @@ class MapData(RandomStage, Stage):
         if type(None) in set(map(type, results)):
             self._note_drop()
         return results
+
+    def each_row(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Iterator[Any]:
+        numbers = indices.tolist() if isinstance(indices, np.ndarray) else indices
+        for index, row in zip(numbers, self.ds.each_row(indices, pass_), strict=True):
+            yield None if row is None else self.apply(row, index, pass_)
 
     def apply(self, datapoint: Any, index: int, pass_: Pass) -> Any:
         """The function's result for the datapoint at `index`; None if it drops it."""

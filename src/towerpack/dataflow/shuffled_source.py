@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,10 @@ class ShuffledSource(DataFlow):
 
     def get_rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> list[Any]:
         return self.read_rows(self.rows(indices, pass_))
+
+    def each_row(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Iterator[Any]:
+        for row in self.rows(indices, pass_).tolist():
+            yield self.read(row)
 
     def rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> np.ndarray:
         order = self.order(pass_)

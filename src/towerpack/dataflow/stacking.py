@@ -23,6 +23,26 @@ class BatchError(ValueError):
     """Datapoints do not fit into one batch; the message names the component and the datapoint."""
 
 
+class DroppedDatapoint(BatchError, LookupError):
+    """A datapoint was asked for by its index, but the flow drops it."""
+
+    def __init__(self, index: int, asked_by: str | None = None):
+        if asked_by is None:
+            message = f"datapoint {index} is dropped by this flow; iterate for those that are not"
+        else:
+            message = (
+                f"datapoint {index} was dropped by a function that returned None, so {asked_by} "
+                "cannot find its datapoints by index. Drop them in a FilterData, which says so in "
+                "advance, or map in workers with MultiProcessMapData(ds, num_proc, func) before "
+                "this stage"
+            )
+        super().__init__(message)
+        self.index, self.asked_by = index, asked_by
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.index, self.asked_by)
+
+
 def stack_rows(
     rows: Sequence[Any],
     allocate: Allocate = np.empty,
@@ -32,7 +52,8 @@ def stack_rows(
 
     Python ints become int32 (int64 where they do not fit), floats float32, bools bool, strings
     unicode; arrays keep their dtype. What cannot be stacked exactly is refused: different shapes or
-    dtypes, Python objects. `indices` are the datapoints' numbers, for error messages.
+    dtypes, Python objects, and None, a dropped datapoint. `indices` are the datapoints' numbers,
+    for error messages.
 
     >>> stack_rows([[np.zeros(2), 1], [np.ones(2), 2]])
     [array([[0., 0.],
@@ -40,7 +61,7 @@ def stack_rows(
     """
     first = rows[0]
     kind = type(first)
-    if set(map(type, rows)) != {kind}:
+    if first is None or set(map(type, rows)) != {kind}:
         raise _structure_error(rows, indices)
     # The common shape of a datapoint, without the cost of walking trees.
     if kind is list or kind is tuple:
@@ -110,7 +131,7 @@ def stack_column(column: Sequence[Any], allocate: Allocate, path: str, indices: 
 
 def check_structure(first: Any, row: Any, numbers: tuple[int, int]) -> None:
     """Raises BatchError where a row's structure is not that of its batch's first."""
-    if type(row) is not type(first) or len(row) != len(first):
+    if row is None or type(row) is not type(first) or len(row) != len(first):
         raise _structure_error([first, row], numbers)
 
 
@@ -233,6 +254,8 @@ def _kind(value: Any) -> str:
 
 def _structure_error(rows: Sequence[Any], indices: Any) -> BatchError:
     for row, value in enumerate(rows):
+        if value is None:
+            return DroppedDatapoint(_number(row, indices), "a batch")
         found = tree.difference(rows[0], value)
         if found:
             hint = "a list is taken for components: make an array of it in a MapData"

@@ -6,7 +6,7 @@ To make all rows first and stack them then would write every one to memory and r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,16 +21,20 @@ from towerpack.dataflow.stacking import (
 )
 
 CACHE_BYTES = 1 << 22  # a share of the cache that cores have in common; less means more calls
-SLOW_ROW = 1e-4  # seconds: beside such rows calls cost nothing, so they come in smaller parts,
-SLOW_BYTES = 1 << 17  # which stay in a core's own cache
+SLOW_ROW = 1e-4  # seconds: such rows come one by one, while a core's own cache still has them
 
-Read = Callable[[Sequence[int] | np.ndarray], list[Any]]
+Indices = Sequence[int] | np.ndarray
+Read = Callable[[Indices], list[Any]]
+Each = Callable[[Indices], Iterator[Any]]
 
 
-def stack_in_parts(read: Read, indices: Sequence[int] | np.ndarray, allocate: Allocate) -> Any:
+def stack_in_parts(read: Read, each: Each, indices: Indices, allocate: Allocate) -> Any:
     """`stack_rows(read(indices))`, with the same result and errors, reading large rows by parts.
 
-    >>> stack_in_parts(lambda part: [[np.full(2, i), i] for i in part], [5, 6], np.empty)
+    `each` gives the same rows as `read`, but makes each only when it is asked for.
+
+    >>> def read(part): return [[np.full(2, i), i] for i in part]
+    >>> stack_in_parts(read, lambda part: iter(read(part)), [5, 6], np.empty)
     [array([[5, 5],
            [6, 6]]), array([5, 6], dtype=int32)]
     """
@@ -44,9 +48,13 @@ def stack_in_parts(read: Read, indices: Sequence[int] | np.ndarray, allocate: Al
         )
     batch = _Batch(head[0], indices, allocate)
     batch.add(head)
-    step = max(1, (SLOW_BYTES if slow else CACHE_BYTES) // size)
-    for start in range(1, len(indices), step):
-        batch.add(read(indices[start : start + step]))
+    if slow:
+        for row in each(indices[1:]):
+            batch.add_row(row)
+    else:
+        step = max(1, CACHE_BYTES // size)
+        for start in range(1, len(indices), step):
+            batch.add(read(indices[start : start + step]))
     return batch.finished()
 
 
@@ -66,13 +74,27 @@ def _is_plain(x: Any) -> bool:
 class _Batch:
     """The arrays that rows are written to, and the scalars of the rows so far."""
 
-    def __init__(self, first: Any, indices: Sequence[int] | np.ndarray, allocate: Allocate):
+    def __init__(self, first: Any, indices: Indices, allocate: Allocate):
         self.first, self.indices, self.allocate, self.count = first, indices, allocate, 0
         self.columns: list[Any] = [
             allocate((len(indices), *x.shape), x.dtype) if isinstance(x, np.ndarray) else []
             for x in first
         ]
         self.kind, self.length = type(first), len(first)
+
+    def add_row(self, row: Any) -> None:
+        """Copies one row in."""
+        if type(row) is not self.kind or len(row) != self.length:
+            check_structure(self.first, row, self._numbers(self.count))
+        for place, (column, first, value) in enumerate(
+            zip(self.columns, self.first, row, strict=True)
+        ):
+            if type(column) is list:
+                column.append(value)
+            else:
+                self._check(first, value, place, self.count)
+                column[self.count] = value
+        self.count += 1
 
     def add(self, rows: list[Any]) -> None:
         """Copies rows in: all arrays of a component by one call, for after each copy the
@@ -87,12 +109,15 @@ class _Batch:
                 continue
             first = self.first[place]
             for number, value in enumerate(values, self.count):
-                same = type(value) is np.ndarray and value.shape == first.shape
-                if not same or value.dtype != first.dtype:
-                    check_alike(first, value, f"[{place}]", self._numbers(number))
+                self._check(first, value, place, number)
             part = column[self.count : self.count + len(rows)]
             np.concatenate(values, out=part.reshape(len(rows) * len(first), *first.shape[1:]))
         self.count += len(rows)
+
+    def _check(self, first: np.ndarray, value: Any, place: int, number: int) -> None:
+        same = type(value) is np.ndarray and value.shape == first.shape
+        if not same or value.dtype != first.dtype:
+            check_alike(first, value, f"[{place}]", self._numbers(number))
 
     def _numbers(self, row: int) -> tuple[int, int]:
         """The numbers of the batch's first datapoint and of this one, for error messages."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -151,6 +151,34 @@ def measured(method: Callable[..., Any]) -> Callable[..., Any]:
             counter.thread = 0
 
     return measured
+
+
+def measured_rows(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """`each_row` of a flow, counted."""
+
+    @functools.wraps(method)
+    def measured_rows(self: DataFlow, indices: Sequence[int], pass_: Pass) -> Iterator[Any]:
+        if not self.statistics.ready:
+            prepare(self)
+        rows = method(self, indices, pass_)
+        if self.statistics.thread == get_ident():  # asked for by the stage's own `gather`
+            return rows
+        return _counted(rows, self.statistics, get_ident())
+
+    return measured_rows
+
+
+def _counted(rows: Iterator[Any], counter: Counter, thread: int) -> Iterator[Any]:
+    """The same rows; the time that they take is the counter's, that of their consumer is not."""
+    try:
+        begun, counter.thread = clock(), thread
+        for row in rows:
+            counter.thread = 0
+            counter.add(1, begun)
+            yield row
+            begun, counter.thread = clock(), thread
+    finally:
+        counter.thread = 0
 
 
 def measured_iterator(method: Callable[..., FlowIterator]) -> Callable[..., FlowIterator]:

@@ -1,4 +1,6 @@
 import os
+import signal
+import time
 
 import pytest
 
@@ -11,6 +13,7 @@ from towerpack.dataflow import (
     MultiProcessRunner,
     kept_workers,
 )
+from towerpack.dataflow.base import DataFlow
 
 
 def with_pid(datapoint):
@@ -89,3 +92,97 @@ def test_an_error_ends_the_workers():
             for datapoint in flow.iterate(0):
                 pids.add(int(datapoint[1]))
         assert not any(map(alive, pids))
+
+
+def numbers_of(one_pass):
+    """Without the processes that made them."""
+    return [frozen_numbers(dp[0]) for dp in one_pass]
+
+
+def frozen_numbers(component):
+    return component.tolist() if hasattr(component, "tolist") else component
+
+
+def test_at_the_end_of_a_pass_workers_go_on_with_the_next(tmp_path):
+    def count(datapoint):
+        with open(tmp_path / "made", "ab") as file:
+            file.write(b".")
+        return datapoint
+
+    flow = MultiProcessRunner(MapData(numbers(), count), 10, 2)
+    with kept_workers(flow):
+        assert len(list(flow.iterate(0))) == 40
+        deadline = time.monotonic() + 20
+        while (tmp_path / "made").stat().st_size <= 40:
+            assert time.monotonic() < deadline, "nobody asked for it, so it was not made"
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", FLOWS)
+def test_whichever_pass_follows_is_the_right_one(kind):
+    flow = FLOWS[kind]()
+    order = [0, 1, 2, 0, 0, 5, 3, 4]
+    apart = {epoch: numbers_of(flow.iterate(epoch)) for epoch in set(order)}
+    with kept_workers(flow):
+        for epoch in order:
+            assert numbers_of(flow.iterate(epoch)) == apart[epoch]
+
+
+@pytest.mark.parametrize("kind", FLOWS)
+def test_a_position_within_the_next_pass(kind):
+    flow = FLOWS[kind]()
+    with flow.iterate(1) as datapoints:
+        for _ in range(7):
+            next(datapoints)
+        state = datapoints.state()
+        expected = numbers_of(datapoints)
+    with kept_workers(flow):
+        list(flow.iterate(0))
+        with flow.iterate(1) as datapoints:
+            datapoints.restore(state)
+            assert numbers_of(datapoints) == expected
+        assert numbers_of(flow.iterate(2)) == numbers_of(FLOWS[kind]().iterate(2))
+
+
+def test_F1_workers_that_die_between_two_passes():
+    flow = FLOWS["runner"]()
+    apart = [numbers_of(flow.iterate(epoch)) for epoch in range(2)]
+    with kept_workers(flow):
+        first = list(flow.iterate(0))
+        for pid in {pid for _, pid in first}:
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        assert [numbers_of(first), numbers_of(flow.iterate(1))] == apart
+
+
+class FailsLater(DataFlow):
+    """Raises at the third datapoint of the second epoch."""
+
+    random_access = True
+
+    def __len__(self):
+        return 8
+
+    def get(self, index, pass_):
+        if (pass_.epoch, index) == (1, 2):
+            raise ZeroDivisionError("in the second epoch")
+        return [index]
+
+
+def test_an_error_of_the_next_pass_waits_for_its_turn():
+    flow, found = MultiProcessRunner(FailsLater(), 10, 2), []
+    with kept_workers(flow):
+        assert len(list(flow.iterate(0))) == 8
+        with pytest.raises(ZeroDivisionError, match="in the second epoch"):
+            for (number,) in flow.iterate(1):
+                found.append(int(number))
+        assert found == [0, 1]
+        assert len(list(flow.iterate(2))) == 8
+
+
+def test_what_was_made_for_another_pass_is_given_back():
+    flow = MultiProcessRunner(numbers(), 10, 2)
+    with kept_workers(flow):
+        for _ in range(30):
+            list(flow.iterate(0))  # the workers go on with epoch 1 each time
+        assert flow._kept._next_slot < 20

@@ -7,7 +7,7 @@ from collections import deque
 
 import numpy as np
 
-from towerpack.dataflow.parallel.tasks import Chunk, Task
+from towerpack.dataflow.parallel.tasks import Ahead, Chunk, Task
 from towerpack.dataflow.parallel.work import Result, StreamWork, Work
 from towerpack.dataflow.statistics import WorkerStatistics
 
@@ -30,6 +30,7 @@ class InlineExecutor:
     """Does a task when it is waited for, one at a time."""
 
     workers = 0
+    ahead: Ahead | None = None
 
     def __init__(self, work: Work):
         self._work = work

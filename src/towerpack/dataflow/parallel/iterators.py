@@ -34,9 +34,11 @@ class Run:
         prefetch: int,
         start: Callable[[], Executor],
         keep: Callable[[Executor], bool] = lambda executor: False,
+        following: Callable[[], TaskSource] | None = None,
     ):
         self.name, self.prefetch, self.start = name, prefetch, start
         self.keep = keep  # at the end of a pass: takes the workers for the next one, or does not
+        self.following = following  # the tasks of that one, where workers may begin them early
         # Stages that workers do only a part of count here; others send their own statistics.
         self.counters: list[tuple[Counter, int]] = []  # and its datapoints for each of ours
         self.executor: Executor | None = None
@@ -138,9 +140,11 @@ class ParallelIterator(FlowIterator, counted=False):
             return False
         executor = self._run.start()
         self._release = weakref.finalize(self, executor.close)
-        self._window = Window(executor, source, self._run.prefetch, self._stacked)
-        self._run.executor, self._run.window = executor, self._window
-        self._window.add(first)
+        following = self._run.following() if self._run.following else None
+        window = Window(executor, source, self._run.prefetch, self._stacked, following)
+        self._window = self._run.window = window
+        self._run.executor = executor
+        window.begin(first)
         return True
 
     def _fetch(self) -> tuple[State, Chunk] | None:
@@ -153,9 +157,11 @@ class ParallelIterator(FlowIterator, counted=False):
     def _stop(self, may_keep: bool = False) -> None:
         """Ends the workers, unless they are kept for the next pass; the position stays."""
         self._settle()
-        self._window = None
+        window, self._window = self._window, None
         if self._release is not None:
             executor = self._run.executor
+            if may_keep and window is not None:
+                window.leave_ahead()
             if may_keep and executor is not None and self._run.keep(executor):
                 self._release.detach()
             else:

@@ -84,9 +84,8 @@ class MultiProcessMapAndBatchData(ProcessStage):
         if self.ds.random_access and self.ds.drops is False:
             start = self._processes(lambda: FlowWork(self._batch, pass_.branch, on_error))
             count = self._batch.span()
-            return IndexedIterator(
-                self._run(prefetch, start), count, lambda at: Indices(pass_.epoch, at, count)
-            )
+            run = self._run(prefetch, start, lambda: Indices(pass_.epoch + 1, 0, count))
+            return IndexedIterator(run, count, lambda at: Indices(pass_.epoch, at, count))
         start = self._processes(lambda: MapBatchWork(self._map, pass_.branch, on_error, size))
         run = self._run(prefetch, start)
         run.counters = [(self._map.statistics, size), (self._batch.statistics, 1)]

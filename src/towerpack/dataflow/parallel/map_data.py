@@ -121,18 +121,21 @@ class MultiProcessMapData(ProcessStage):
         size = self.ds.span()
         here = self._reads_here
 
-        def open_at(index: int) -> TaskSource:
+        def open_at(index: int, pass_: Pass = pass_) -> TaskSource:
             if here():
                 run.counters = [(self._map.statistics, 1)]
                 return ReadIndices(self.ds, pass_, index, size)
             return Indices(pass_.epoch, index, size)
+
+        def following() -> TaskSource:
+            return open_at(0, pass_.at_epoch(pass_.epoch + 1))
 
         def work() -> Work:
             if here():
                 return self._map_work(pass_)
             return FlowWork(self._map, pass_.branch, self.options.on_error)
 
-        run = self._run(self.buffer_size, self._processes(work))
+        run = self._run(self.buffer_size, self._processes(work), following)
         return IndexedIterator(run, size, open_at)
 
     def _map_work(self, pass_: Pass) -> Work:

@@ -36,7 +36,7 @@ from towerpack.dataflow.parallel.messages import (
 from towerpack.dataflow.parallel.packing import Place, RowReader, pack_longest
 from towerpack.dataflow.parallel.report import Report, decode_report, thaw_error
 from towerpack.dataflow.parallel.ring import MAX_SLOTS, Pins, SharedSlots, SlotWriter
-from towerpack.dataflow.parallel.tasks import Chunk, Task
+from towerpack.dataflow.parallel.tasks import Ahead, Chunk, Task
 from towerpack.dataflow.parallel.work import ByIndex, Work
 from towerpack.dataflow.parallel.worker import BOARD, BOARD_BYTES
 from towerpack.dataflow.statistics import WorkerStatistics
@@ -82,6 +82,7 @@ class ProcessExecutor:
         merge_statistics: Merge | None = None,
     ):
         self.workers, self.name = workers, name
+        self.ahead: Ahead | None = None
         self._work, self._method, self._merge = work, start_method, merge_statistics
         self._patience = timeout or math.inf
         self._tick = min(TICK_SECONDS, self._patience / 4)
@@ -110,8 +111,9 @@ class ProcessExecutor:
 
     @property
     def is_reusable(self) -> bool:
-        """Whether another pass may use these workers: they are idle, and keep no position."""
-        idle = not any(member.tasks for member in self._members)
+        """Whether another pass may use these workers: they have no other's tasks, no position."""
+        early = [task for task in self.ahead.tasks if not task.done] if self.ahead else []
+        idle = sum(len(member.tasks) for member in self._members) == len(early)
         return idle and isinstance(self._work, ByIndex) and self._owner == os.getpid()
 
     def does_the_same(self, work: Work) -> bool:

@@ -86,7 +86,8 @@ class MultiProcessRunner(ProcessStage):
         ds, on_error = self.ds, self.options.on_error
         if ds.random_access:
             start = self._processes(lambda: FlowWork(ds, pass_.branch, on_error))
-            run, size = self._run(self.num_prefetch, start), ds.span()
+            size = ds.span()
+            run = self._run(self.num_prefetch, start, lambda: Indices(pass_.epoch + 1, 0, size))
             return IndexedIterator(run, size, lambda at: Indices(pass_.epoch, at, size))
         copies = max(1, self.num_proc)
         start = self._processes(lambda: StreamWork(ds, pass_.branch, on_error, copies))

@@ -12,7 +12,7 @@ from towerpack.dataflow.base import DataFlow
 from towerpack.dataflow.parallel.inline import InlineExecutor
 from towerpack.dataflow.parallel.iterators import Run
 from towerpack.dataflow.parallel.pool import ProcessExecutor
-from towerpack.dataflow.parallel.tasks import Executor
+from towerpack.dataflow.parallel.tasks import Executor, TaskSource
 from towerpack.dataflow.parallel.work import RAISE, SKIP, Work
 from towerpack.dataflow.statistics import ParallelStatistics, merge, walk
 
@@ -62,9 +62,17 @@ class ParallelStage(DataFlow):
     """Base class of stages whose datapoints are made by workers."""
 
     _latest: Run | None = None
+    _keeping = False
 
-    def _run(self, prefetch: int, start: Callable[[], Executor]) -> Run:
-        self._latest = Run(self.label(), prefetch, start, self._keep)
+    def _run(
+        self,
+        prefetch: int,
+        start: Callable[[], Executor],
+        following: Callable[[], TaskSource] | None = None,
+    ) -> Run:
+        """How a pass runs; `following` gives the tasks of the next, which kept workers go on to."""
+        following = following if self._keeping else None
+        self._latest = Run(self.label(), prefetch, start, self._keep, following)
         return self._latest
 
     def _keep(self, executor: Executor) -> bool:
@@ -95,6 +103,7 @@ def kept_workers(flow: DataFlow) -> Iterator[None]:
 
     Starting workers anew for every epoch costs time, and sends them the data set again. Here they
     are ended when the block is left. In between, what is changed in the flow does not reach them.
+    Over a flow with random access they go on with the next epoch when one has no more to do.
 
     >>> from towerpack.dataflow import DataFromList, MultiProcessRunner
     >>> flow = MultiProcessRunner(DataFromList([[1], [2]], shuffle=False), 2, 1)
@@ -117,7 +126,6 @@ class ProcessStage(ParallelStage):
 
     num_proc: int
     options: WorkerOptions
-    _keeping = False
     _kept: Executor | None = None
 
     def keep_workers(self, keep: bool) -> None:

@@ -58,10 +58,20 @@ class Task:
     reply: Any = None  # the executor's own
 
 
+@dataclass(slots=True)
+class Ahead:
+    """Tasks of the next pass, begun when a pass had no more, so that no worker has to wait."""
+
+    tasks: deque[Task]
+    source: TaskSource  # of those that follow
+    window: Window  # that began them, with what it knows of their cost
+
+
 class Executor(Protocol):
     """Does tasks: in this process, in threads, in processes."""
 
     workers: int
+    ahead: Ahead | None
 
     def has_room(self, lane: int | None) -> bool:
         """Whether one more task would be begun soon."""
@@ -99,14 +109,25 @@ class TaskSource(Protocol):
 
 
 class Window:
-    """The tasks under way, oldest first."""
+    """The tasks under way, oldest first.
+
+    With the source of a `following` pass, its tasks are begun as soon as this one has no more:
+    `leave_ahead` hands them to the executor, and the window of that pass takes them from there.
+    """
 
     def __init__(
-        self, executor: Executor, source: TaskSource, prefetch: int, stacked: int | None = None
+        self,
+        executor: Executor,
+        source: TaskSource,
+        prefetch: int,
+        stacked: int | None = None,
+        following: TaskSource | None = None,
     ):
         self._executor, self._source, self._prefetch = executor, source, prefetch
+        self._following = following
         self._max_chunk = MAX_CHUNK if executor.workers else 1
         self._tasks: deque[Task] = deque()
+        self._early: deque[Task] = deque()  # of the following pass
         self._rows = 0  # asked for and not yet delivered
         self._stacked = stacked  # the size of the batches that tasks are to give
         self._chunk = stacked or 1  # datapoints of the next task
@@ -115,9 +136,39 @@ class Window:
         self._exhausted = False
         self.looks = self.fill = 0.0  # for the mean fill
 
-    def add(self, task: Task) -> None:
+    def begin(self, first: Task) -> None:
+        """Begins with this task of the source, or with those that the pass before has begun."""
+        ahead, self._executor.ahead = self._executor.ahead, None
+        if ahead is not None:
+            if ahead.window._stacked == self._stacked and _same_place(ahead.tasks[0], first):
+                self._adopt(ahead)
+                return
+            self._discard(ahead)
+        self._add(first, self._tasks)
+
+    def _adopt(self, ahead: Ahead) -> None:
+        before = ahead.window
+        self._tasks, self._source = ahead.tasks, ahead.source
+        self._rows = sum(task.request.count for task in ahead.tasks)
+        self._chunk, self._ahead = before._chunk, before._ahead
+        self._row_bytes, self._row_seconds = before._row_bytes, before._row_seconds
+
+    def _discard(self, ahead: Ahead) -> None:
+        """Waits for tasks that nobody wants: what they have made is given back."""
+        for task in ahead.tasks:
+            while not task.done:
+                self._executor.wait()
+            if task.chunk is None:
+                self._executor.take(task)
+
+    def leave_ahead(self) -> None:
+        """At the end of the pass: leaves the tasks of the next one with the executor."""
+        if self._early and self._following is not None:
+            self._executor.ahead = Ahead(self._early, self._following, self)
+
+    def _add(self, task: Task, queue: deque[Task]) -> None:
         task.request.stack = self._stacked is not None
-        self._tasks.append(task)
+        queue.append(task)
         self._rows += task.request.count
         if not task.done:
             self._executor.submit(task)
@@ -144,16 +195,18 @@ class Window:
         return head, chunk
 
     def _refill(self) -> None:
-        while not self._exhausted:
-            if self._tasks and self._rows + self._chunk > self._ahead:
+        while (source := self._following if self._exhausted else self._source) is not None:
+            if self._rows and self._rows + self._chunk > self._ahead:
                 return
-            if not self._executor.has_room(self._source.lane()):
+            if not self._executor.has_room(source.lane()):
                 return
-            task = self._source.more(self._chunk)
-            if task is None:
+            task = source.more(self._chunk)
+            if task is not None:
+                self._add(task, self._early if self._exhausted else self._tasks)
+            elif self._exhausted:
+                return  # all of the next pass is under way
+            else:
                 self._exhausted = True
-                return
-            self.add(task)
 
     def _learn(self, count: int, size: int, nanoseconds: int) -> None:
         """From what a task cost, how long the next ones are to be, and how many of them."""
@@ -173,3 +226,8 @@ class Window:
     def _look(self) -> None:
         self.looks += 1
         self.fill += sum(task.done for task in self._tasks) / len(self._tasks)
+
+
+def _same_place(one: Task, other: Task) -> bool:
+    a, b = one.request, other.request
+    return (a.epoch, a.start) == (b.epoch, b.start)

@@ -12,7 +12,7 @@ import numpy as np
 
 from towerpack.core import logger, tree
 from towerpack.dataflow.parallel.inline import chunk_of
-from towerpack.dataflow.parallel.tasks import Chunk, Task
+from towerpack.dataflow.parallel.tasks import Ahead, Chunk, Task
 from towerpack.dataflow.parallel.work import Result, StreamWork, Work
 from towerpack.dataflow.statistics import WorkerStatistics
 
@@ -23,6 +23,8 @@ EXIT_SECONDS = 2.0  # a thread cannot be killed: it ends when the function it is
 
 class ThreadExecutor:
     """Runs tasks in threads, one work object for each: they share it, or have each their own."""
+
+    ahead: Ahead | None = None
 
     def __init__(self, works: Sequence[Work], name: str):
         self.workers, self.name = len(works), name
