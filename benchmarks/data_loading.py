@@ -5,7 +5,7 @@
 
 Each contender is a process of its own, in its own environment, that is idle unless it is its turn.
 The repeats are interleaved: one turn of every contender, then the next, so that a noisy neighbour
-hits all alike. Reported are medians, as ratios to the limit of each workload.
+hits all alike. Reported are medians; ratios are those of turns of the same repeat, their median.
 """
 
 from __future__ import annotations
@@ -116,28 +116,35 @@ def report(results: dict, workloads: list[str]) -> None:
         runs = results.get((workload, module))
         return statistics.median(run[key] for run in runs) if runs else None
 
+    def ratio(workload: str, module: str, other: str) -> float | None:
+        pairs = zip(
+            results.get((workload, module), []), results.get((workload, other), []), strict=False
+        )
+        ratios = [mine["rate"] / other["rate"] for mine, other in pairs]
+        return statistics.median(ratios) if ratios else None
+
     print("\nsamples/s, median; in brackets the ratio to the limit\n")
     modules = [name for name in CONTENDERS if any((w, name) in results for w in workloads)]
     print("| workload | " + " | ".join(modules) + " |")
     print("|---" * (len(modules) + 1) + "|")
     for workload in workloads:
-        limit = median(workload, "limits")
         cells = []
         for module in modules:
-            rate = median(workload, module)
-            ratio = f" ({rate / limit:.2f})" if rate and limit else ""
-            cells.append(f"{rate:,.0f}{ratio}" if rate else "")
+            rate, of_limit = median(workload, module), ratio(workload, module, "limits")
+            cells.append(
+                f"{rate:,.0f}" + (f" ({of_limit:.2f})" if of_limit else "") if rate else ""
+            )
         print(f"| {workload} {WORKLOADS[workload]} | " + " | ".join(cells) + " |")
     print("\n| workload | of the limit | times the best peer | first batch, s |")
     print("|---|---|---|---|")
     for workload in workloads:
-        mine, limit = median(workload, "towerpack_flows"), median(workload, "limits")
-        peers = [median(workload, m) for m in modules if not m.startswith(("limits", "towerpack"))]
-        best = max((peer for peer in peers if peer), default=None)
-        if mine and limit:
-            against = f"{mine / best:.2f}" if best else ""
-            first = median(workload, "towerpack_flows", "first")
-            print(f"| {workload} | {mine / limit:.2f} | {against} | {first:.2f} |")
+        mine, of_limit = "towerpack_flows", ratio(workload, "towerpack_flows", "limits")
+        peers = [m for m in modules if not m.startswith(("limits", "towerpack"))]
+        against = min((found for m in peers if (found := ratio(workload, mine, m))), default=None)
+        if of_limit:
+            times = f"{against:.2f}" if against else ""
+            first = median(workload, mine, "first")
+            print(f"| {workload} | {of_limit:.2f} | {times} | {first:.2f} |")
 
 
 if __name__ == "__main__":

@@ -212,6 +212,7 @@ class DataFlow(ABC):
         for place in range(len(indices)):
             yield self.get_rows(indices[place : place + 1], pass_)[0]
 
+    @measured
     def gather(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Any:
         """Several datapoints as one batch: override where arrays can be indexed as a whole."""
         return stack_in_parts(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from towerpack.core import logger
+from towerpack.core import logger, tree
 from towerpack.dataflow.base import (
     DataFlow,
     FlowIterator,
@@ -20,6 +20,7 @@ from towerpack.dataflow.base import (
     State,
 )
 from towerpack.dataflow.blame import blame, name_of, takes_rng
+from towerpack.dataflow.stacking import SMALL_ROW
 
 
 class MapData(RandomStage, Stage):
@@ -98,9 +99,25 @@ class MapData(RandomStage, Stage):
         return results
 
     def each_row(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Iterator[Any]:
+        func, copied = self.func, self.ds.fresh_rows
+        generator = self.stream(pass_, "map").generator if self._with_rng else None
         numbers = indices.tolist() if isinstance(indices, np.ndarray) else indices
-        for index, row in zip(numbers, self.ds.each_row(indices, pass_), strict=True):
-            yield None if row is None else self.apply(row, index, pass_)
+        for index, row in zip(numbers, _each_input(self.ds, indices, pass_), strict=True):
+            if row is None:
+                yield None
+                continue
+            given = row if copied else _shallow_copy(row)
+            try:
+                if generator is not None:
+                    result = func(given, rng=generator(pass_.epoch, index))
+                else:
+                    result = func(given)
+            except Exception as error:
+                blame(error, self, index, pass_)
+                raise
+            if result is None:
+                self._note_drop()
+            yield result
 
     def apply(self, datapoint: Any, index: int, pass_: Pass) -> Any:
         """The function's result for the datapoint at `index`; None if it drops it."""
@@ -154,6 +171,16 @@ class _MapIterator(FlowIterator):
 
     def close(self) -> None:
         self._input.close()
+
+
+def _each_input(ds: DataFlow, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Iterator[Any]:
+    """Small datapoints all at once, which is cheaper; large ones each when its turn comes."""
+    head = ds.get_rows(indices[:1], pass_)
+    yield from head
+    if tree.size_in_bytes(head) <= SMALL_ROW:
+        yield from ds.get_rows(indices[1:], pass_)
+    else:
+        yield from ds.each_row(indices[1:], pass_)
 
 
 def _shallow_copy(datapoint: Any) -> Any:

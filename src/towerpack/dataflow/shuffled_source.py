@@ -57,5 +57,5 @@ class ShuffledSource(DataFlow):
             yield self.read(row)
 
     def rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> np.ndarray:
-        order = self.order(pass_)
-        return np.asarray(indices) if order is None else order[np.asarray(indices)]
+        wanted, order = np.asarray(indices, np.int64), self.order(pass_)
+        return wanted if order is None else order[wanted]

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Sequence
 from queue import SimpleQueue
-from typing import Any
 
 import numpy as np
 
@@ -59,7 +58,7 @@ class ThreadExecutor:
 
     def cost(self, task: Task) -> tuple[int, int]:
         result, nanoseconds = task.reply
-        return sum(map(_bytes, result.rows[:1])) * len(result.rows), nanoseconds
+        return tree.size_in_bytes(result.rows[:1]) * len(result.rows), nanoseconds
 
     def statistics(self) -> list[WorkerStatistics]:
         return [
@@ -110,7 +109,3 @@ class _Thread(threading.Thread):
             return self._work.run(task.request, np.empty)
         except BaseException as error:  # noqa: BLE001 (the consumer gets it)
             return Result([], error=error)
-
-
-def _bytes(datapoint: Any) -> int:
-    return sum(getattr(leaf, "nbytes", 64) for leaf in tree.leaves(datapoint))
