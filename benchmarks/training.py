@@ -6,7 +6,7 @@
 Each contender is a process of its own, in its own environment, that is idle unless it is its turn.
 The repeats are interleaved: one turn of every contender, then the next, so that a noisy neighbour
 hits all alike. Speeds are those of the steady state, with the first epochs left out; reported are
-medians. At the end stand the bars that towerpack has to reach, and whether it does.
+medians, and for the bars that towerpack has to reach the medians of the ratios in each repeat.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ CONTENDERS = {  # module: environment
     "towerpack_shared": ".venv",
     "keras_fit": ".venv",
     "keras_best": ".venv",
+    "torch_default": ".venv-peers",
     "torch_eager": ".venv-peers",
     "torch_compiled": ".venv-peers",
     "lightning_fit": ".venv-peers",
@@ -54,7 +55,11 @@ MODELS = {
     "E2": "JPEG files into a convnet that is faster than the flow, batch 64",
     "start": "from the command to the first step of M1, s; peak memory, MB",
 }
-ONLY_ON = {"towerpack_replicated": ["M1"], "towerpack_shared": ["M1"]}
+ONLY_ON = {
+    "towerpack_replicated": ["M1"],
+    "towerpack_shared": ["M1"],
+    "torch_default": ["M1", "M2"],
+}
 REFILL_SECONDS = 5.0  # after a turn with JPEG files: the queue of the one before fills up again
 SCREEN_BYTES = 4096  # of what a contender has printed last, to be shown when it fails
 
@@ -225,7 +230,7 @@ def report(results: Results, settings: dict[str, dict[str, str]]) -> None:
             print(f"| {module} on {models} | {text} |")
     print("\n| bar | reached | wanted | |\n|---|---|---|---|")
     for bar in BARS:
-        value = bar.value(median)
+        value = bar.value(results)
         if value is None:
             print(f"| {bar.words} | | {bar.wanted()} | not measured |")
         else:

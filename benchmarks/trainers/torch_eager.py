@@ -24,11 +24,11 @@ def make_epoch(model, batches, layout, compiler=None):
     return epoch
 
 
-def train(model, turns, compiler=None):
+def train(model, turns, compiler=None, choose_layout=True):
     batches = torch_models.Batches(model)
-    layouts = {"rows": torch.contiguous_format}
-    if model != "M3":
-        layouts = {"NCHW": torch.contiguous_format, "channels_last": torch.channels_last}
+    layouts = {"NCHW" if model != "M3" else "rows": torch.contiguous_format}
+    if model != "M3" and choose_layout:
+        layouts["channels_last"] = torch.channels_last
     epochs = {n: make_epoch(model, batches, layout, compiler) for n, layout in layouts.items()}
     best = fastest(epochs)
     way = "torch.compile" if compiler else "eager"
