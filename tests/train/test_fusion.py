@@ -1,11 +1,14 @@
 """Many steps in one call are the same steps."""
 
+import time
+
 import numpy as np
 import pytest
 
 from tests.train.test_multi_gpu import Model, assert_close, data, trained
 from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback, ProgressBar
+from towerpack.dataflow import MapData
 from towerpack.models import Dropout
 from towerpack.tower import optimizer
 from towerpack.train import SimpleTrainer
@@ -77,16 +80,31 @@ def test_steps_that_somebody_watches_run_by_themselves():
     assert some.calls == [5, 6, 7, 10, 13, 14, 19, 20]
 
 
+class Counting(SimpleTrainer):
+    """Notes before which steps it called."""
+
+    def _call(self, function):
+        self.__dict__.setdefault("calls", []).append(self.global_step)
+        return super()._call(function)
+
+
 def test_a_progress_bar_does_not_stop_fusion():
-    calls = []
+    trainer = Counting(steps_per_call=5)
+    trained(trainer, 16, steps=20, callbacks=[ProgressBar()])
+    assert trainer.calls == [0, 5, 10, 15]
 
-    class Counting(SimpleTrainer):
-        def _call(self, function):
-            calls.append(self.global_step)
-            return super()._call(function)
 
-    trained(Counting(steps_per_call=5), 16, steps=20, callbacks=[ProgressBar()])
-    assert calls == [0, 5, 10, 15]
+def test_where_data_is_late_some_steps_wait_for_each_other(monkeypatch):
+    monkeypatch.setattr("towerpack.train.step_options.op_determinism_enabled", lambda: True)
+
+    def late(datapoint):
+        time.sleep(0.001)
+        return datapoint
+
+    trainer, prompt = Counting(), SimpleTrainer(steps_per_call=1)
+    one = trained(trainer, 16, steps=40, flow=MapData(data(), late))
+    assert_close(one, trained(prompt, 16, steps=40), tolerance=0)
+    assert len(trainer.calls) < 30  # 10, if nothing else slows this machine down
 
 
 def test_with_op_determinism_nothing_is_measured(monkeypatch):

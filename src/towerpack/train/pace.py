@@ -21,6 +21,7 @@ WORDS = {
 }
 
 CALL_SECONDS = 0.2  # of a call of many steps: Ctrl-C and the progress bar wait for its end
+FEW = 4  # steps: so many in a call make its cost small beside theirs
 WINDOW_SECONDS, WINDOWS = 0.05, 4  # of a trial: long enough to tell the ways apart
 OVERHEAD_SECONDS = 0.01  # the overhead of a step, some 0.5 ms, is nothing to a longer one
 CHUNK = 32  # steps in a compiled call before anything is known of their time and their batches
@@ -67,10 +68,13 @@ class Pace:
         self.chunk = CHUNK
         self.chosen: str | None = None if self._untried else self._current
 
-    @property
-    def is_fixed(self) -> bool:
-        """Whether the number of steps in a call was set by hand."""
-        return self._per_call is not None
+    def when_late(self, planned: int) -> tuple[int, float | None]:
+        """How many of the planned steps to wait for when data is late, and for how many seconds.
+
+        A call takes some 1.5 ms of the processors, also from those who make the data: where steps
+        wait anyway, some of them wait for each other. A number set by hand is waited for.
+        """
+        return (min(planned, FEW), CALL_SECONDS) if self._per_call is None else (planned, None)
 
     def plan(self, free: int) -> tuple[str, int]:
         """How to go on, and how many of the `free` steps to run in the next call."""

@@ -225,8 +225,10 @@ class TowerTrainer(Trainer):
                     way, f"{type(source).__name__} does not know the size of its batches"
                 )
             return ready
-        patience = None if self._pace.is_fixed else 0
-        ready = source.wait(planned * towers, self.batches_taken, timeout=patience)
+        few, patience = self._pace.when_late(planned)
+        ready = source.wait(few * towers, self.batches_taken, timeout=patience)
+        if ready == few * towers < planned * towers:
+            ready = source.wait(planned * towers, self.batches_taken, timeout=0)
         return max(1, ready // towers)
 
     def wait_for_step(self) -> None:
