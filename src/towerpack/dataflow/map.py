@@ -99,25 +99,9 @@ class MapData(RandomStage, Stage):
         return results
 
     def each_row(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Iterator[Any]:
-        func, copied = self.func, self.ds.fresh_rows
-        generator = self.stream(pass_, "map").generator if self._with_rng else None
         numbers = indices.tolist() if isinstance(indices, np.ndarray) else indices
         for index, row in zip(numbers, _each_input(self.ds, indices, pass_), strict=True):
-            if row is None:
-                yield None
-                continue
-            given = row if copied else _shallow_copy(row)
-            try:
-                if generator is not None:
-                    result = func(given, rng=generator(pass_.epoch, index))
-                else:
-                    result = func(given)
-            except Exception as error:
-                blame(error, self, index, pass_)
-                raise
-            if result is None:
-                self._note_drop()
-            yield result
+            yield None if row is None else self.apply(row, index, pass_)
 
     def apply(self, datapoint: Any, index: int, pass_: Pass) -> Any:
         """The function's result for the datapoint at `index`; None if it drops it."""

@@ -1,5 +1,6 @@
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -28,9 +29,25 @@ def stream():
     return DataFromGenerator(lambda: ([i] for i in range(40)))
 
 
+class Rooted(DataFlow):
+    """Cannot go to another process, so that its datapoints are read here."""
+
+    random_access = True
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def __len__(self):
+        return 40
+
+    def get(self, index, pass_):
+        return [(7 * index + pass_.epoch) % 40]
+
+
 FLOWS = {
     "runner": lambda: MultiProcessRunner(MapData(numbers(), with_pid), 10, 2),
     "map": lambda: MultiProcessMapData(numbers(), 2, with_pid),
+    "map of what is read here": lambda: MultiProcessMapData(Rooted(), 2, with_pid),
     "map over a stream": lambda: MultiProcessMapData(stream(), 2, with_pid),
     "batches": lambda: BatchData(MultiProcessRunner(MapData(numbers(), with_pid), 10, 2), 4),
 }
