@@ -24,6 +24,7 @@ class Spec(NamedTuple):
 LEAF = Spec(None, (), ())
 
 
+_TEXT = (bytes, bytearray, str)
 _OBJECT = 32  # bytes that a number takes, about
 
 
@@ -60,16 +61,15 @@ def leaves(tree: Tree) -> list[Any]:
 
 
 def size_in_bytes(tree: Tree) -> int:
-    """About how much memory the leaves take: exact for arrays, bytes and strings of ASCII.
+    """About how much memory the leaves take: exact for arrays and bytes.
 
     >>> size_in_bytes([b"abc", {"label": 7}])
     35
     """
-    total = 0
-    for leaf in leaves(tree):
-        size = len(leaf) if isinstance(leaf, bytes | str) else getattr(leaf, "nbytes", _OBJECT)
-        total += size
-    return total
+    return sum(
+        len(leaf) if isinstance(leaf, _TEXT) else getattr(leaf, "nbytes", _OBJECT)
+        for leaf in leaves(tree)
+    )
 
 
 def leaves_with_paths(tree: Tree, path: str = "") -> list[tuple[str, Any]]:
