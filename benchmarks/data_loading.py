@@ -23,6 +23,7 @@ ROOT = HERE.parent
 sys.path.insert(0, str(HERE))
 
 from loaders import work  # noqa: E402 (needs the path above)
+from ratios import median_ratio  # noqa: E402
 
 CONTENDERS = {  # module: environment
     "limits": ".venv",
@@ -117,11 +118,7 @@ def report(results: dict, workloads: list[str]) -> None:
         return statistics.median(run[key] for run in runs) if runs else None
 
     def ratio(workload: str, module: str, other: str) -> float | None:
-        pairs = zip(
-            results.get((workload, module), []), results.get((workload, other), []), strict=False
-        )
-        ratios = [mine["rate"] / other["rate"] for mine, other in pairs]
-        return statistics.median(ratios) if ratios else None
+        return median_ratio(results.get((workload, module)), results.get((workload, other)), "rate")
 
     print("\nsamples/s, median; in brackets the ratio to the limit\n")
     modules = [name for name in CONTENDERS if any((w, name) in results for w in workloads)]

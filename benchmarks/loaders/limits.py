@@ -44,7 +44,7 @@ def samples(workload, directory):
 
 def independent(workload, directory, counter, stop):
     random.seed(os.getpid())  # a fork's own numbers: else both would do the same at the same time
-    np.random.seed(os.getpid() % (1 << 32))
+    np.random.seed(os.getpid())
     batch, size = None, work.BATCH[workload]
     source = samples(workload, directory)
     while not stop.is_set():

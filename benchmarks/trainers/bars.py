@@ -3,6 +3,8 @@
 import statistics
 from typing import NamedTuple
 
+from ratios import median_ratio
+
 
 class Ratio(NamedTuple):
     """One contender against another, on one model: at least, or at most, so much."""
@@ -16,14 +18,8 @@ class Ratio(NamedTuple):
     key: str = "rate"
 
     def value(self, results):
-        """The median of the ratios of turns of the same repeat: what slows both cancels out."""
-        pairs = zip(
-            results.get((self.model, self.mine), []),
-            results.get((self.model, self.other), []),
-            strict=False,
-        )
-        ratios = [mine[self.key] / other[self.key] for mine, other in pairs]
-        return statistics.median(ratios) if ratios else None
+        mine, other = (results.get((self.model, module)) for module in (self.mine, self.other))
+        return median_ratio(mine, other, self.key)
 
     def met(self, value):
         return value >= self.least if self.least is not None else value <= self.most

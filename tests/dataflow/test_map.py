@@ -10,6 +10,7 @@ from towerpack.dataflow import (
     MapData,
     MapDataComponent,
     SelectComponent,
+    stacking_parts,
 )
 from towerpack.dataflow.base import Pass
 
@@ -154,3 +155,16 @@ def test_filter():
     with pytest.raises(ZeroDivisionError) as caught:
         list(FilterData(in_order(), lambda dp: 1 // (dp[0] - 2)))
     assert caught.value.__notes__ == ["in FilterData(<lambda>), at datapoint 2 of epoch 0"]
+
+
+class Negative(MapData):
+    """Changes rows where it gives them out, as a subclass may."""
+
+    def get_rows(self, indices, pass_):
+        return [[-row[0]] for row in super().get_rows(indices, pass_)]
+
+
+def test_a_subclass_with_rows_of_its_own_has_them_one_by_one_too(monkeypatch):
+    monkeypatch.setattr(stacking_parts, "SLOW_ROW", -1.0)  # as if each row took long
+    flow = Negative([[i] for i in range(4)], lambda dp: [np.full(5000, dp[0], np.int32)])
+    assert BatchData(flow, 4)[0][0][:, 0].tolist() == [0, -1, -2, -3]

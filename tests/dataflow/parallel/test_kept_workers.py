@@ -3,6 +3,7 @@ import signal
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from towerpack.dataflow import (
@@ -113,11 +114,7 @@ def test_an_error_ends_the_workers():
 
 def numbers_of(one_pass):
     """Without the processes that made them."""
-    return [frozen_numbers(dp[0]) for dp in one_pass]
-
-
-def frozen_numbers(component):
-    return component.tolist() if hasattr(component, "tolist") else component
+    return [np.asarray(dp[0]).tolist() for dp in one_pass]
 
 
 def test_at_the_end_of_a_pass_workers_go_on_with_the_next(tmp_path):
