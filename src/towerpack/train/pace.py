@@ -21,7 +21,9 @@ WORDS = {
 }
 
 CALL_SECONDS = 0.2  # of a call of many steps: Ctrl-C and the progress bar wait for its end
-FEW = 4  # steps: so many in a call make its cost small beside theirs
+FEW = 8  # steps: so many in a call make its cost small beside theirs
+PATIENCE_SECONDS = 0.5  # of steps that have their data with those that have not
+FIXED_PATIENCE_SECONDS = 10.0  # the same, where the number of steps in a call was set by hand
 WINDOW_SECONDS, WINDOWS = 0.05, 4  # of a trial: long enough to tell the ways apart
 OVERHEAD_SECONDS = 0.01  # the overhead of a step, some 0.5 ms, is nothing to a longer one
 CHUNK = 32  # steps in a compiled call before anything is known of their time and their batches
@@ -68,13 +70,15 @@ class Pace:
         self.chunk = CHUNK
         self.chosen: str | None = None if self._untried else self._current
 
-    def when_late(self, planned: int) -> tuple[int, float | None]:
-        """How many of the planned steps to wait for when data is late, and for how many seconds.
+    def when_late(self, way: str, planned: int) -> tuple[int, float]:
+        """Where data is late: for how many of the planned steps to wait, and how many seconds.
 
-        A call takes some 1.5 ms of the processors, also from those who make the data: where steps
-        wait anyway, some of them wait for each other. A number set by hand is waited for.
+        A call takes some 2 ms of the processors, also from those who make the data. For a number
+        set by hand more patience is due.
         """
-        return (min(planned, FEW), CALL_SECONDS) if self._per_call is None else (planned, None)
+        if self._per_call is not None:
+            return planned, FIXED_PATIENCE_SECONDS
+        return planned if way == COMPILED else min(planned, FEW), PATIENCE_SECONDS
 
     def plan(self, free: int) -> tuple[str, int]:
         """How to go on, and how many of the `free` steps to run in the next call."""

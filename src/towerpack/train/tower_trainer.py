@@ -11,7 +11,7 @@ from towerpack._tensorflow import tf, v1
 from towerpack.callbacks import Callback, StopTraining
 from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
-from towerpack.input_source.base import EndOfData, InputSource
+from towerpack.input_source.base import InputSource
 from towerpack.models import log_layer_table
 from towerpack.monitor import MonitorBase
 from towerpack.tower import (
@@ -43,8 +43,7 @@ from towerpack.train.step_graph import (
     trace_step,
 )
 from towerpack.train.step_options import StepOptions
-
-LOOK_SECONDS = 0.2  # between two looks, while waiting for data, whether Ctrl-C was pressed
+from towerpack.train.supply import Supply
 
 
 class TowerTrainer(Trainer):
@@ -95,6 +94,7 @@ class TowerTrainer(Trainer):
         self.input_source = input
         input.reserve(CHUNK * self.replication.count)
         input.setup(self.tower_func.signature)
+        self._supply = Supply(input, self.replication.count, self.leave_if_interrupted)
         # Drawn first, so that equal global seeds give equal weights, whatever the tower uses.
         logger.debug("the seed of the towers is %d", self.store.seed)
         self.stores = self.replication.stores(self.store)
@@ -181,7 +181,8 @@ class TowerTrainer(Trainer):
 
     def step(self, fetches: tuple[str, ...] = ()) -> dict[str, Any]:
         """Runs one step; the values of the named tensors of the first tower."""
-        self._wait(None)  # for a run_step of the user's own, which may take several
+        # A run_step of the user's own may take several: nobody leaves in the middle of it.
+        self._supply.wait_for_step(self.batches_taken, looks=False)
         self._offer(1)
         finite, fetched = self._call(self._step_for(fetches))
         self._done(1, finite)
@@ -211,37 +212,25 @@ class TowerTrainer(Trainer):
         return done
 
     def _ready(self, way: str, planned: int) -> int:
-        """How many of the planned steps can run without waiting for data, after the first.
+        """How many of the planned steps can run without waiting for data.
 
         0 for compiled steps when the next batch is of another size than the first.
         """
-        source, towers = self.input_source, self.replication.count
         if way == STEP:
             return 1
+        wanted, patience = self._pace.when_late(way, planned)
+        ready = self._supply.gather(wanted, patience, planned, self.batches_taken)
         if way == COMPILED:
-            ready = source.uniform(planned, self.batches_taken)
+            source = self.input_source
+            ready = source.uniform(ready, self.batches_taken)
             if source.usual_shapes() is None:
                 self._pace.drop(
                     way, f"{type(source).__name__} does not know the size of its batches"
                 )
-            return ready
-        few, patience = self._pace.when_late(planned)
-        ready = source.wait(few * towers, self.batches_taken, timeout=patience)
-        if ready == few * towers < planned * towers:
-            ready = source.wait(planned * towers, self.batches_taken, timeout=0)
-        return max(1, ready // towers)
+        return ready
 
     def wait_for_step(self) -> None:
-        while not self._wait(LOOK_SECONDS):
-            self.leave_if_interrupted()
-
-    def _wait(self, timeout: float | None) -> bool:
-        """Waits, in Python, until every tower has a batch; False if time was up before."""
-        towers = self.replication.count
-        try:
-            return self.input_source.wait(towers, self.batches_taken, timeout) >= towers
-        except EndOfData:
-            raise StopTraining("the end of the data") from None
+        self._supply.wait_for_step(self.batches_taken)
 
     def get_predictor(
         self,

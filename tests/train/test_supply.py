@@ -1,0 +1,158 @@
+"""Steps wait for data, and for each other's data, but not in vain."""
+
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from tests.train.test_interrupts import SCRIPT, assert_nobody_is_left, start
+from tests.train.test_multi_gpu import Model, assert_close, data, trained
+from towerpack._tensorflow import tf
+from towerpack.dataflow import BatchData, DataFlow
+from towerpack.input_source import QueueInput
+from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
+from towerpack.train.supply import REST_CALLS, Supply
+
+MOMENT = 0.05  # seconds
+LONG = 60.0
+
+
+class Gated(DataFlow):
+    """Gives a datapoint for every one that was asked for."""
+
+    def __init__(self):
+        self.asked = threading.Semaphore(0)
+
+    def __iter__(self):
+        while True:
+            self.asked.acquire()
+            yield [np.zeros([2], np.float32)]
+
+
+class Recording(QueueInput):
+    """Notes for how many batches it was waited."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.limits = []
+
+    def wait(self, limit, taken, timeout=None):
+        self.limits.append(limit)
+        return super().wait(limit, taken, timeout)
+
+
+@pytest.fixture
+def gated():
+    """A flow, a source of it that has started, and the supply of one tower."""
+    flow = Gated()
+    source = Recording(flow)
+    source.setup([tf.TensorSpec([2], tf.float32, "x")])
+    source.start()
+    yield flow, source, Supply(source, 1, look=lambda: None)
+    flow.asked.release()  # lets its thread see that it has to stop
+    source.close()
+
+
+def test_all_that_has_come_is_used(gated):
+    flow, source, supply = gated
+    flow.asked.release(5)
+    assert source.wait(5, 0) == 5
+    assert supply.gather(2, LONG, 16, 0) == 5
+    assert supply.gather(2, LONG, 3, 0) == 3
+
+
+def test_steps_wait_for_each_other(gated):
+    flow, _, supply = gated
+    threading.Timer(MOMENT, lambda: flow.asked.release(4)).start()
+    flow.asked.release()
+    assert supply.gather(5, LONG, 16, 0) == 5
+
+
+def test_nothing_is_waited_for_in_vain_again_and_again(gated):
+    flow, source, supply = gated
+    flow.asked.release()
+    supply.wait_for_step(0)
+    assert supply.gather(8, MOMENT, 8, 0) == 1
+    source.get_input_tensors()
+    waited_for = []
+    for taken in range(1, 4 * REST_CALLS + 2):
+        flow.asked.release()
+        supply.wait_for_step(taken)
+        source.limits.clear()
+        assert supply.gather(8, MOMENT, 8, taken) == 1
+        waited_for.append(source.limits[0])
+        source.get_input_tensors()
+    more = [call for call, limit in enumerate(waited_for, 1) if limit > 1]
+    assert more == [2 * REST_CALLS + 1]  # and then only after twice as many
+
+
+def test_more_is_hoped_for_again_after_a_pause_of_the_flow(gated):
+    flow, source, supply = gated
+    flow.asked.release()
+    assert supply.gather(8, MOMENT, 8, 0) == 1
+    source.get_input_tensors()
+    flow.asked.release(10_000)
+    for taken in range(1, 10 * REST_CALLS):
+        supply.wait_for_step(taken)
+        source.limits.clear()
+        supply.gather(8, MOMENT, 8, taken)
+        source.get_input_tensors()
+    assert source.limits[0] == 8
+
+
+@pytest.mark.parametrize("options", [{}, {"jit": True}, {"steps_per_call": 16}], ids=str)
+def test_a_queue_that_is_smaller_than_a_call(options, monkeypatch):
+    monkeypatch.setattr("towerpack.train.pace.FIXED_PATIENCE_SECONDS", MOMENT)
+    tf.keras.utils.set_random_seed(7)
+    queue = tf.queue.FIFOQueue(3, [tf.float32, tf.float32])
+    trainer = SimpleTrainer(**options)
+    launch_train_with_config(
+        TrainConfig(
+            model=Model(),
+            data=QueueInput(BatchData(data(), 16), queue),
+            steps_per_epoch=10,
+            max_epoch=2,
+            extra_callbacks=[],
+            monitors=[],
+        ),
+        trainer,
+    )
+    found = {name: v.numpy() for name, v in trainer.store.trainable().items()}
+    assert_close(found, trained(SimpleTrainer(steps_per_call=1), 16))
+
+
+PAUSING = """
+import threading
+begun, left = threading.Event(), threading.Event()
+datapoints = 0
+
+def pause(datapoint):
+    global datapoints
+    datapoints += 1
+    if datapoints == 33:
+        begun.wait(600)
+        print("stepping", flush=True)  # as many as there will be are there
+        left.wait(600)
+    return datapoint
+
+class Telling(Callback):
+    def _before_train(self):
+        begun.set()
+    def _after_train(self):
+        print("after_train at", self.global_step, flush=True)
+        left.set()
+"""
+
+
+def test_F7_ctrl_c_while_steps_wait_for_each_other(tmp_path):
+    """Four batches have come, of fifty that a call was to have: it does not wait for the rest."""
+    script = SCRIPT.replace("import (", "import (MapData, ")
+    script = script.replace("def twice", f"{PAUSING}\ndef twice")
+    script = script.replace("MultiProcessMapData(", "MapData(").replace(", 2, twice)", ", pause)")
+    process = start(tmp_path, 50, script)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT, errors
+    assert "after_train at 0" in output
+    assert_nobody_is_left(process)
