@@ -44,6 +44,7 @@ from towerpack.train.step_graph import (
 )
 from towerpack.train.step_options import StepOptions
 from towerpack.train.supply import Supply
+from towerpack.train.threads import let_idle_threads_sleep
 
 
 class TowerTrainer(Trainer):
@@ -63,6 +64,7 @@ class TowerTrainer(Trainer):
 
     def __init__(self, replication: OneTower | None = None, **options: Any) -> None:
         super().__init__()
+        let_idle_threads_sleep()
         self.replication = replication or OneTower()
         self.options = StepOptions(**options)
         if self.options.jit is True and self.replication.count > 1:
