@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from towerpack._tensorflow import tf
 from towerpack.core import logger
-from towerpack.train.threads import let_idle_threads_sleep
 
 
 def tower_devices(gpus: int | Sequence[int]) -> list[str]:
@@ -25,7 +24,6 @@ def tower_devices(gpus: int | Sequence[int]) -> list[str]:
         if max(numbers) >= present:
             raise ValueError(f"expected GPUs of 0 to {present - 1}, received {numbers}")
         return [f"/gpu:{number}" for number in numbers]
-    let_idle_threads_sleep()  # the devices bring TensorFlow's threads
     _make_logical_cpus(max(numbers) + 1)
     logger.info("there is no GPU: %d logical CPU devices stand in", len(numbers))
     return [f"/cpu:{number}" for number in numbers]

@@ -7,21 +7,26 @@ from typing import Any
 from towerpack._tensorflow import tf, v1
 from towerpack.core import logger
 from towerpack.core.optional import require
+from towerpack.dataflow import DataFlow
+from towerpack.dataflow.parallel.stage import ProcessStage
+from towerpack.dataflow.statistics import walk
+from towerpack.monitor.environment import available_cores
 
 
-def let_idle_threads_sleep() -> bool:
-    """Lets TensorFlow's threads sleep as soon as they have nothing to do; whether they will.
+def share_processors_with(flow: DataFlow | None) -> bool:
+    """Lets TensorFlow's idle threads sleep at once if workers of the flow need the processors.
 
-    By itself each of them looks around for new work for some 0.1 ms before it sleeps. In training
-    nothing is won by that, but where the processors are also busy with making the data, these get
-    less done. On a GPU, where that was not measured, TensorFlow is left as it is; and so it is
-    when it has been used already, since then its threads are there.
+    By itself each of them looks around for new work for some 0.1 ms before it sleeps. Steps of a
+    small compiled model are faster for it, and most others are not; but worker processes on the
+    same processors get less done. So they sleep where the flow has half as many workers as there
+    are processors, or more. On a machine with GPUs, where that was not measured, TensorFlow is left
+    as it is. Returns whether they sleep.
     """
-    if tf.config.list_physical_devices("GPU"):
+    if 2 * _worker_processes(flow) < available_cores() or tf.config.list_physical_devices("GPU"):
         return False
     context = _unused_context()
     if context is None:
-        logger.debug("TensorFlow was used before the trainer was made: its idle threads spin")
+        logger.debug("TensorFlow was used before the trainer was set up: its idle threads spin")
         return False
     config = v1.ConfigProto()
     if context._config is not None:
@@ -29,6 +34,11 @@ def let_idle_threads_sleep() -> bool:
     config.experimental.disable_thread_spinning = True
     context._config = config
     return True
+
+
+def _worker_processes(flow: DataFlow | None) -> int:
+    stages = walk(flow) if flow is not None else []
+    return sum(stage.num_proc for stage in stages if isinstance(stage, ProcessStage))
 
 
 def _unused_context() -> Any:

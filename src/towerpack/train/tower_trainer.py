@@ -44,7 +44,7 @@ from towerpack.train.step_graph import (
 )
 from towerpack.train.step_options import StepOptions
 from towerpack.train.supply import Supply
-from towerpack.train.threads import let_idle_threads_sleep
+from towerpack.train.threads import share_processors_with
 
 
 class TowerTrainer(Trainer):
@@ -64,7 +64,6 @@ class TowerTrainer(Trainer):
 
     def __init__(self, replication: OneTower | None = None, **options: Any) -> None:
         super().__init__()
-        let_idle_threads_sleep()
         self.replication = replication or OneTower()
         self.options = StepOptions(**options)
         if self.options.jit is True and self.replication.count > 1:
@@ -94,6 +93,7 @@ class TowerTrainer(Trainer):
         """Makes the variables and traces the step."""
         self.tower_func = TowerFunc(func, input_signature)
         self.input_source = input
+        share_processors_with(self.flow)
         input.reserve(CHUNK * self.replication.count)
         input.setup(self.tower_func.signature)
         self._supply = Supply(input, self.replication.count, self.leave_if_interrupted)
