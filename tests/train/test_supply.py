@@ -10,8 +10,13 @@ from tests.train.test_interrupts import SCRIPT, assert_nobody_is_left, start
 from tests.train.test_multi_gpu import Model, assert_close, data, trained
 from towerpack._tensorflow import tf
 from towerpack.dataflow import BatchData, DataFlow
-from towerpack.input_source import QueueInput
-from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
+from towerpack.input_source import QueueInput, TFDatasetInput
+from towerpack.train import (
+    SimpleTrainer,
+    SyncMultiGPUTrainer,
+    TrainConfig,
+    launch_train_with_config,
+)
 from towerpack.train.supply import REST_CALLS, Supply
 
 MOMENT = 0.05  # seconds
@@ -120,6 +125,25 @@ def test_a_queue_that_is_smaller_than_a_call(options, monkeypatch):
     )
     found = {name: v.numpy() for name, v in trainer.store.trainable().items()}
     assert_close(found, trained(SimpleTrainer(steps_per_call=1), 16))
+
+
+def test_two_towers_and_a_dataset_whose_end_nobody_knows():
+    """It has five batches: enough for two steps."""
+    rows = np.zeros((40, 6), np.float32)
+    dataset = tf.data.Dataset.from_tensor_slices((rows, rows[:, 0])).batch(8)
+    trainer = SyncMultiGPUTrainer(2)
+    launch_train_with_config(
+        TrainConfig(
+            model=Model(),
+            data=TFDatasetInput(dataset.filter(lambda *_: True)),
+            steps_per_epoch=10,
+            max_epoch=1,
+            extra_callbacks=[],
+            monitors=[],
+        ),
+        trainer,
+    )
+    assert trainer.global_step == 2
 
 
 PAUSING = """

@@ -16,9 +16,7 @@ from towerpack.core.console import lasting_console
 
 T = TypeVar("T")
 PLAIN_INTERVAL = 30.0  # seconds between lines in a log file: enough to see life, not to drown it
-DRAWINGS_PER_SECOND = (
-    2  # of a bar: each takes 1.5 ms and more from the work whose progress it shows
-)
+DRAWINGS_PER_SECOND = 2  # of a bar: each takes 1.5 ms and more from the work it shows
 
 
 class Progress:

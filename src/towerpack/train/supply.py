@@ -31,14 +31,14 @@ class Supply:
         self._rest, self._reached = REST_CALLS, 0
 
     def wait_for_step(self, taken: int, looks: bool = True) -> None:
-        """Waits until every tower has a batch, after those that were taken.
+        """Waits until every tower has a batch, after those that were taken, or no more will come.
 
         Raises:
-            StopTraining: there are no more.
+            StopTraining: there is none at all.
         """
-        patience = LOOK_SECONDS if looks else None
+        patience = LOOK_SECONDS if looks else float("inf")
         try:
-            while self._source.wait(self._towers, taken, patience) < self._towers:
+            while not self._wait(self._towers, taken, patience)[1]:
                 self._look()
         except EndOfData:
             raise StopTraining("the end of the data") from None
@@ -54,21 +54,24 @@ class Supply:
         return self._steps_within(0, most, taken) if hoped <= ready < most else ready
 
     def _steps_within(self, seconds: float, wanted: int, taken: int) -> int:
-        begun = time.monotonic()
-        until = begun + seconds
+        until = time.monotonic() + seconds
         while True:
-            patience = min(LOOK_SECONDS, max(until - begun, 0))
-            ready = self._source.wait(wanted * self._towers, taken, patience) // self._towers
-            now = time.monotonic()
-            # Fewer and before the time: no more will come before these are taken.
-            if ready >= wanted or now - begun < patience or now >= until:
-                return ready
+            left = max(until - time.monotonic(), 0)
+            ready, final = self._wait(wanted * self._towers, taken, min(LOOK_SECONDS, left))
+            if final or time.monotonic() >= until:
+                return max(1, ready // self._towers)
             self._look()
-            begun = now
+
+    def _wait(self, batches: int, taken: int, seconds: float) -> tuple[int, bool]:
+        """How many of the batches have come; whether all, or all that will before a step."""
+        begun = time.monotonic()
+        endless = seconds == float("inf")
+        ready = self._source.wait(batches, taken, None if endless else seconds)
+        return ready, ready >= batches or endless or time.monotonic() - begun < seconds
 
     def _learn(self, hoped: int, ready: int) -> None:
         if ready < hoped:
-            self._hope, self._reached = max(1, ready), 0
+            self._hope, self._reached = ready, 0
             self._rest = min(2 * self._rest, MOST_REST_CALLS)
         elif self._hope < NO_LIMIT:
             self._reached += 1
