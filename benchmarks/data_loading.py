@@ -14,16 +14,14 @@ import argparse
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+from loaders import work
+from ratios import median_ratio
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-sys.path.insert(0, str(HERE))
-
-from loaders import work  # noqa: E402 (needs the path above)
-from ratios import median_ratio  # noqa: E402
 
 CONTENDERS = {  # module: environment
     "limits": ".venv",

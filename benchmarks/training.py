@@ -18,19 +18,17 @@ import platform
 import pty
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import deque
 from pathlib import Path
 
+from trainers import work
+from trainers.bars import BARS
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-sys.path.insert(0, str(HERE))
-
-from trainers import work  # noqa: E402 (needs the path above)
-from trainers.bars import BARS  # noqa: E402
 
 CONTENDERS = {  # module: environment
     "bare_loop": ".venv",

@@ -106,16 +106,11 @@ def test_more_is_hoped_for_again_after_a_pause_of_the_flow(gated):
     assert source.limits[0] == 8
 
 
-@pytest.mark.parametrize("options", [{}, {"jit": True}, {"steps_per_call": 16}], ids=str)
-def test_a_queue_that_is_smaller_than_a_call(options, monkeypatch):
-    monkeypatch.setattr("towerpack.train.pace.FIXED_PATIENCE_SECONDS", MOMENT)
-    tf.keras.utils.set_random_seed(7)
-    queue = tf.queue.FIFOQueue(3, [tf.float32, tf.float32])
-    trainer = SimpleTrainer(**options)
+def train_on(source, trainer):
     launch_train_with_config(
         TrainConfig(
             model=Model(),
-            data=QueueInput(BatchData(data(), 16), queue),
+            data=source,
             steps_per_epoch=10,
             max_epoch=2,
             extra_callbacks=[],
@@ -123,6 +118,15 @@ def test_a_queue_that_is_smaller_than_a_call(options, monkeypatch):
         ),
         trainer,
     )
+
+
+@pytest.mark.parametrize("options", [{}, {"jit": True}, {"steps_per_call": 16}], ids=str)
+def test_a_queue_that_is_smaller_than_a_call(options, monkeypatch):
+    monkeypatch.setattr("towerpack.train.pace.FIXED_PATIENCE_SECONDS", MOMENT)
+    tf.keras.utils.set_random_seed(7)
+    queue = tf.queue.FIFOQueue(3, [tf.float32, tf.float32])
+    trainer = SimpleTrainer(**options)
+    train_on(QueueInput(BatchData(data(), 16), queue), trainer)
     found = {name: v.numpy() for name, v in trainer.store.trainable().items()}
     assert_close(found, trained(SimpleTrainer(steps_per_call=1), 16))
 
@@ -132,17 +136,7 @@ def test_two_towers_and_a_dataset_whose_end_nobody_knows():
     rows = np.zeros((40, 6), np.float32)
     dataset = tf.data.Dataset.from_tensor_slices((rows, rows[:, 0])).batch(8)
     trainer = SyncMultiGPUTrainer(2)
-    launch_train_with_config(
-        TrainConfig(
-            model=Model(),
-            data=TFDatasetInput(dataset.filter(lambda *_: True)),
-            steps_per_epoch=10,
-            max_epoch=1,
-            extra_callbacks=[],
-            monitors=[],
-        ),
-        trainer,
-    )
+    train_on(TFDatasetInput(dataset.filter(lambda *_: True)), trainer)
     assert trainer.global_step == 2
 
 

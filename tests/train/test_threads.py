@@ -45,8 +45,9 @@ def test_idle_threads_sleep_where_workers_need_the_processors(flow, before, expe
     assert found.stdout.splitlines()[-1] == expected
 
 
-def test_where_tensorflow_keeps_its_settings_elsewhere_nothing_happens(monkeypatch):
-    inside = types.SimpleNamespace(context=lambda: types.SimpleNamespace(settings=None))
+@pytest.mark.parametrize("known", [{"_context_handle": None}, {"_config": None}], ids=str)
+def test_where_tensorflow_keeps_its_settings_elsewhere_nothing_happens(monkeypatch, known):
+    inside = types.SimpleNamespace(context=lambda: types.SimpleNamespace(**known))
     monkeypatch.setattr(threads, "require", lambda *_, **__: inside)
     flow = MultiProcessRunner(DataFromList([[1]]), 1, threads.available_cores())
     assert not threads.share_processors_with(flow)

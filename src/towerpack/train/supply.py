@@ -36,9 +36,11 @@ class Supply:
         Raises:
             StopTraining: there is none at all.
         """
-        patience = LOOK_SECONDS if looks else float("inf")
         try:
-            while not self._wait(self._towers, taken, patience)[1]:
+            if not looks:
+                self._source.wait(self._towers, taken)
+                return
+            while not self._wait(self._towers, taken, LOOK_SECONDS)[1]:
                 self._look()
         except EndOfData:
             raise StopTraining("the end of the data") from None
@@ -65,9 +67,8 @@ class Supply:
     def _wait(self, batches: int, taken: int, seconds: float) -> tuple[int, bool]:
         """How many of the batches have come; whether all, or all that will before a step."""
         begun = time.monotonic()
-        endless = seconds == float("inf")
-        ready = self._source.wait(batches, taken, None if endless else seconds)
-        return ready, ready >= batches or endless or time.monotonic() - begun < seconds
+        ready = self._source.wait(batches, taken, seconds)
+        return ready, ready >= batches or time.monotonic() - begun < seconds
 
     def _learn(self, hoped: int, ready: int) -> None:
         if ready < hoped:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from towerpack._tensorflow import tf, v1
+from towerpack._tensorflow import v1
 from towerpack.core import logger
 from towerpack.core.optional import require
 from towerpack.dataflow import DataFlow
 from towerpack.dataflow.parallel.stage import ProcessStage
 from towerpack.dataflow.statistics import walk
 from towerpack.monitor.environment import available_cores
+from towerpack.train.devices import get_num_gpu
 
 
 def share_processors_with(flow: DataFlow | None) -> bool:
@@ -22,7 +23,7 @@ def share_processors_with(flow: DataFlow | None) -> bool:
     are processors, or more. On a machine with GPUs, where that was not measured, TensorFlow is left
     as it is. Returns whether they sleep.
     """
-    if 2 * _worker_processes(flow) < available_cores() or tf.config.list_physical_devices("GPU"):
+    if 2 * _worker_processes(flow) < available_cores() or get_num_gpu():
         return False
     context = _unused_context()
     if context is None:
