@@ -1,14 +1,18 @@
 """A sender and a receiver as processes, to be killed by the tests.
 
-    python -m tests.dataflow.remote.ends send ADDRESS TOTAL [bind] [pause=SECONDS]
-    python -m tests.dataflow.remote.ends receive ADDRESS LOG [bind] [pause=SECONDS]
+    python -m tests.dataflow.remote.ends send ADDRESS TOTAL [bind] [hold=NUMBER]
+    python -m tests.dataflow.remote.ends receive ADDRESS LOG [bind] [hold=NUMBER] [pause=SECONDS]
 
 The receiver appends a line to LOG for each datapoint: its value, and the state after it. Started
 again, it restores the state of the last whole line.
+
+After NUMBER datapoints an end waits: a sender until it is killed, a receiver until it is killed or
+`release` is called. However slow the machine is, what a test wants to interrupt is not over yet.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -27,20 +31,20 @@ ROOT = Path(__file__).parents[3]
 FAST = LinkOptions(heartbeat=0.1, peer_timeout=2.0)
 HWM = 8
 PATIENCE = 60.0  # seconds after which a test gives up waiting
-
-
-def numbers(total: int, pause: float = 0.0):
-    for number in range(total):
-        time.sleep(pause)
-        yield [number, np.full((50, 50), number, np.int32)]
+LOOK = 0.01  # seconds between two looks at what is waited for
 
 
 class Numbers:
-    def __init__(self, total: int, pause: float = 0.0):
-        self.total, self.pause = total, pause
+    """Counts to `total`, but waits at `hold` until that is raised."""
+
+    def __init__(self, total: int, hold: int | None = None):
+        self.total, self.hold = total, total if hold is None else hold
 
     def __iter__(self):
-        return numbers(self.total, self.pause)
+        for number in range(self.total):
+            while number >= self.hold:
+                time.sleep(LOOK)
+            yield [number, np.full((50, 50), number, np.int32)]
 
 
 def checked(datapoint) -> int:
@@ -61,7 +65,16 @@ def values_of(log: Path) -> list[int]:
     return [line["value"] for line in lines_of(log) if "value" in line]
 
 
-def receive(address: str, log: Path, bind: bool, pause: float) -> None:
+def released(log: Path) -> Path:
+    return log.with_name(log.name + ".released")
+
+
+def release(log: Path) -> None:
+    """Lets the receiver that writes `log` go on beyond its `hold`."""
+    released(log).touch()
+
+
+def receive(address: str, log: Path, bind: bool, pause: float, hold: int | None) -> None:
     iterator = RemoteDataZMQ(address, hwm=HWM, bind=bind, options=FAST).iterate()
     done = lines_of(log)
     if done:
@@ -70,7 +83,9 @@ def receive(address: str, log: Path, bind: bool, pause: float) -> None:
         log.write_text("".join(json.dumps(line) + "\n" for line in done))
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        while True:
+        for count in itertools.count():
+            while count == hold and not released(log).exists():
+                time.sleep(LOOK)
             value = checked(next(iterator))
             line = json.dumps({"value": value, "state": iterator.state()})
             os.write(file, line.encode() + b"\n")
@@ -81,11 +96,12 @@ def receive(address: str, log: Path, bind: bool, pause: float) -> None:
 
 def main() -> None:
     kind, address, what, *rest = sys.argv[1:]
-    pause = float(next((x.partition("=")[2] for x in rest if x.startswith("pause=")), 0.0))
+    options = dict(word.split("=") for word in rest if word != "bind")
+    hold = int(options["hold"]) if "hold" in options else None
     if kind == "receive":
-        receive(address, Path(what), "bind" in rest, pause)
+        receive(address, Path(what), "bind" in rest, float(options.get("pause", 0.0)), hold)
     else:
-        flow = Numbers(int(what), pause)
+        flow = Numbers(int(what), hold)
         counts = send_dataflow_zmq(flow, address, HWM, bind="bind" in rest, repeat=1, options=FAST)
         print(json.dumps(vars(counts)), flush=True)
 
@@ -131,7 +147,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, f"waited {PATIENCE:.0f} s for {what}"
-        time.sleep(0.01)
+        time.sleep(LOOK)
 
 
 if __name__ == "__main__":

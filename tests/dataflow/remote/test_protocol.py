@@ -20,6 +20,7 @@ def run(world, faults, steps=1500):
     """Random steps of all parties and faults, then rest until everything has arrived."""
     actions = {"deliver": 30, "produce": 6, "consume": 6, "time": 3, **faults}
     names, weights = list(actions), list(actions.values())
+    reached = dict.fromkeys(world.outboxes, 0)  # receivers at a time, at most
     for name in world.rng.choices(names, weights, k=steps):
         if name == "deliver":
             world.deliver(world.rng.choice(world.wires))
@@ -42,7 +43,8 @@ def run(world, faults, steps=1500):
         for inbox in world.inboxes:
             assert len(inbox._ready) <= CAPACITY * len(world.outboxes)
         for outbox in world.outboxes:
-            assert outbox._held <= CAPACITY
+            reached[outbox] = max(reached[outbox], outbox.receivers)
+            assert outbox._held <= CAPACITY * (reached[outbox] + 1)
     for _ in range(2 * TOTAL):
         for outbox in world.outboxes:
             for _ in range(CAPACITY):
@@ -215,6 +217,10 @@ def filled_outbox(count):
 def data_after(outbox, peer, take):
     """The indices of what is sent after this message."""
     outbox.receive(peer, take, None, 0.0)
+    return sent_by(outbox)
+
+
+def sent_by(outbox):
     return [message.index for _, message, _ in outbox.outgoing(0.0) if isinstance(message, Data)]
 
 
@@ -226,6 +232,32 @@ def test_no_more_is_sent_than_there_is_credit():
     assert data_after(outbox, peer, Take(3, "r", stream, 1, 2, 3, credit=3)) == [3, 4]
     assert data_after(outbox, peer, Take(4, "r", stream, 1, 5, 5, credit=1)) == [5]
     assert data_after(outbox, peer, Take(5, "r", stream, 1, 5, 6, credit=0)) == []
+
+
+def test_F16_a_receiver_that_does_not_consume_holds_up_no_other():
+    outbox, record = Outbox(CAPACITY, OPTIONS, LinkCounts()), codec.encode([1])
+    idle, busy = Peer(0, b"idle"), Peer(0, b"busy")
+
+    def fill():
+        while outbox.has_room:
+            outbox.add(record, codec.checksum_of(record))
+
+    fill()
+    taken = Take(1, "idle", outbox.stream, credit=10 * CAPACITY)
+    assert data_after(outbox, idle, taken) == [*range(CAPACITY)]
+    assert data_after(outbox, busy, Take(1, "busy", outbox.stream, credit=CAPACITY)) == []
+    received: list[int] = []
+    for serial in range(2, 20):
+        fill()
+        assert outbox.added == len(received) + 2 * CAPACITY  # not more for either
+        done = len(received)
+        received += sent_by(outbox)
+        assert len(received) == done + CAPACITY
+        taken = Take(serial, "busy", outbox.stream, 2, len(received), len(received), CAPACITY)
+        outbox.receive(busy, taken, None, 0.0)
+    assert received == [*range(CAPACITY, 19 * CAPACITY)]
+    outbox.receive(idle, Bye("idle", outbox.stream, 1, 0), None, 0.0)
+    assert not outbox.has_room  # what the idle one had counts as long as it waits for another
 
 
 def test_a_status_for_another_is_none_for_us():

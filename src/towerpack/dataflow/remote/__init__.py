@@ -57,9 +57,10 @@ have of the old one. A receiver started anew has a new name and gets a new lane.
 a state, its first `Take` carries a *claim*: my predecessor consumed so much of its lane. The sender
 takes that as the acknowledgement and gives the rest to whoever comes first.
 
-**Bounds.** A sender keeps `hwm` datapoints. A receiver gives a credit of `hwm`, shared among its
-senders, at least 1 each, and drops what comes beyond. A frame above `max_message` is refused before
-it is read. Names of streams and receivers are bounded in length and number.
+**Bounds.** A sender keeps `hwm` datapoints for each receiver, and as many for all that are out of
+reach. A receiver gives a credit of `hwm`, shared among its senders, at least 1 each, and drops what
+comes beyond. A frame above `max_message` is refused before it is read. Names of streams and
+receivers are bounded in length and number.
 
 **Who may talk.** Frames are msgpack of fixed types and records of `core.codec`, both checksummed;
 nothing is ever unpickled. What is neither is dropped and counted (`LinkCounts`). Without

@@ -65,10 +65,11 @@ class _Lane:
 
 
 class Outbox:
-    """At most `capacity` datapoints of one stream, until each has been acknowledged.
+    """At most `capacity` datapoints of one stream for each receiver, until acknowledged.
 
-    Each is given to one receiver at a time, and to another only when the first is gone. With one
-    receiver the order is the stream's.
+    No lane holds more than `capacity`, so that one whose receiver does not consume takes nothing
+    from the others. Each datapoint is given to one receiver at a time, and to another only when the
+    first is gone. With one receiver the order is the stream's.
     """
 
     def __init__(self, capacity: int, options: LinkOptions, counts: LinkCounts):
@@ -91,7 +92,10 @@ class Outbox:
 
     @property
     def has_room(self) -> bool:
-        return self._held < self.capacity
+        # As much again, but once only, for those out of reach: others go on meanwhile, and one that
+        # dies again and again does not fill the memory.
+        shares = min(len(self._lanes), self.receivers + 1)
+        return self._held < self.capacity * max(1, shares)
 
     @property
     def complete(self) -> bool:

@@ -34,8 +34,8 @@ def send_dataflow_zmq(
     was acknowledged. Each datapoint reaches exactly one receiver: all of them, in order, the only
     one, or, with `bind=True`, whichever of several has room. Nothing is lost or repeated when the
     link breaks or a receiver is restarted (`towerpack.dataflow.remote` says exactly what holds). At
-    most `hwm` datapoints are kept in memory. It connects, reconnects and waits by itself; either
-    end may be started first.
+    most `hwm` datapoints are kept in memory for each receiver, so that one which does not consume
+    holds up no other. It connects, reconnects and waits by itself; either end may be started first.
 
     Args:
         addr: 'tcp://host:port' or 'ipc:///path' of the end that binds. To bind to anything but
