@@ -4,6 +4,9 @@ oneDNN's kernels are off by default on CPUs without AVX-512 VNNI, although they 
 fast there for convolutions. The switch is read while TensorFlow loads, so it is set here, before;
 a value that the user has set stays. When the user imported TensorFlow first without it, that is
 said once, since it cannot be changed any more.
+
+A fifth of the time that TensorFlow takes to load is Python's search for garbage among the objects
+that it makes; there is none to speak of, so nobody searches meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import os
 import sys
 
 from towerpack.core import logger
+from towerpack.core.collector import collector_at_rest
 from towerpack.core.optional import require
 
 _ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
@@ -29,7 +33,8 @@ if _ONEDNN not in os.environ:
 # TensorFlow's start-up chatter (CPU features, oneDNN notes) is not for users; errors still show.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-tf = require("tensorflow", extra="tf")
+with collector_at_rest():
+    tf = require("tensorflow", extra="tf")
 v1 = tf.compat.v1
 
 __all__ = ["tf", "v1"]
