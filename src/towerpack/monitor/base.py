@@ -64,7 +64,7 @@ class MonitorBase:
         """`images` is uint8 [N, height, width, 1, 3 or 4]."""
 
     def process_histogram(self, name: str, values: np.ndarray, step: int, epoch: int) -> None:
-        """`values` are the numbers themselves, flat."""
+        """`values` are the numbers themselves, flat, of a numeric type of numpy."""
 
     def process_text(self, name: str, text: str, step: int, epoch: int) -> None:
         """`text` is Markdown."""

@@ -13,10 +13,10 @@ import numpy as np
 from towerpack.core import logger
 from towerpack.core.optional import require
 from towerpack.monitor.base import MonitorBase, RunInfo
+from towerpack.monitor.distribution import distribution
 from towerpack.monitor.event_records import FILE_MARK, event_file_name, framed
 from towerpack.monitor.png import encode_png
 
-HISTOGRAM_BINS = 30  # as many as TensorBoard draws
 HPARAMS_END_TAG = "_hparams_/session_end_info"
 
 
@@ -207,18 +207,15 @@ def _summaries() -> Any:
 
 
 def _histogram(values: np.ndarray) -> Any:
-    finite = values[np.isfinite(values)]
-    if not finite.size:
-        finite = np.zeros(1)
-    counts, edges = np.histogram(finite, bins=HISTOGRAM_BINS)
+    found = distribution(values)
     return _summaries().HistogramProto(
-        min=finite.min(),
-        max=finite.max(),
-        num=finite.size,
-        sum=finite.sum(),
-        sum_squares=np.square(finite).sum(),
-        bucket_limit=edges[1:].tolist(),
-        bucket=counts.tolist(),
+        min=found.least,
+        max=found.greatest,
+        num=found.count,
+        sum=found.total,
+        sum_squares=found.total_of_squares,
+        bucket_limit=found.edges[1:].tolist(),
+        bucket=found.counts.tolist(),
     )
 
 

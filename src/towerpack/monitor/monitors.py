@@ -85,7 +85,9 @@ class Monitors:
 
     def put_histogram(self, name: str, values: np.ndarray) -> None:
         """The distribution of any numbers."""
-        flat = np.asarray(values, np.float64).reshape(-1)
+        flat = np.asarray(values).reshape(-1)
+        if flat.dtype.kind not in "biuf":  # bfloat16, or Python's own numbers
+            flat = flat.astype(np.float64)
         for monitor in self.monitors:
             monitor.process_histogram(name, flat, self.step, self.epoch)
 
