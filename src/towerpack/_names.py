@@ -387,6 +387,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "MultiGPUGANTrainer",
         "NoOpTrainer",
         "NonFiniteCost",
+        "NonFiniteWeights",
         "Objective",
         "SeparateGANTrainer",
         "SimpleTrainer",

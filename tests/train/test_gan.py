@@ -211,6 +211,16 @@ def test_compiled_steps_equal_single_ones_to_rounding():
     np.testing.assert_allclose(*weights, atol=1e-5)
 
 
+def test_one_tower_on_a_chosen_device():
+    trainer = MultiGPUGANTrainer([1], QueueInput(data()), Game(), jit=False)
+    hand = Hand(trainer)
+    run(trainer)
+    for real, z in batches():
+        hand.update(real, z, "gen", "discrim")
+    hand.check(trainer)
+    assert trainer.store["gen/a/W"].device.endswith("CPU:1")
+
+
 def test_two_towers_train_like_one_of_the_double_batch():
     trainer = MultiGPUGANTrainer(2, QueueInput(data(BATCH // 2)), Game(), jit=False)
     hand = Hand(trainer)

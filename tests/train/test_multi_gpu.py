@@ -1,10 +1,15 @@
 """N towers of batch B train like one tower of batch N x B."""
 
+import subprocess
+import sys
+from functools import partial
+
 import numpy as np
 import pytest
 
 from towerpack._tensorflow import tf
 from towerpack.dataflow import BatchData, DataFromArrays
+from towerpack.input_source import QueueInput, StagingInput
 from towerpack.models import BatchNorm, FullyConnected, ModelDesc
 from towerpack.tower import get_current_tower_context, gradproc, optimizer
 from towerpack.train import (
@@ -18,11 +23,11 @@ from towerpack.train import (
 )
 
 SYNCHRONOUS = {
-    "shared on the cpu": lambda: SyncMultiGPUTrainer(2),
-    "shared": lambda: SyncMultiGPUTrainerParameterServer(2),
-    "replicated": lambda: SyncMultiGPUTrainerReplicated(2),
-    "replicated, hierarchical": lambda: SyncMultiGPUTrainerReplicated(2, mode="hierarchical"),
-    "replicated, one device": lambda: SyncMultiGPUTrainerReplicated([0, 1], mode="gpu"),
+    "shared on the cpu": partial(SyncMultiGPUTrainer, 2),
+    "shared": partial(SyncMultiGPUTrainerParameterServer, 2),
+    "replicated": partial(SyncMultiGPUTrainerReplicated, 2),
+    "replicated, hierarchical": partial(SyncMultiGPUTrainerReplicated, 2, mode="hierarchical"),
+    "replicated, one device": partial(SyncMultiGPUTrainerReplicated, [0, 1], mode="gpu"),
 }
 OPTIMIZERS = {
     "fused": lambda: optimizer.SGD(0.1),
@@ -105,9 +110,13 @@ def test_with_uneven_last_batches(kind):
 
 @pytest.mark.parametrize("kind", ["shared", "replicated"])
 def test_fused_steps_equal_single_ones(kind):
-    make = {"shared": SyncMultiGPUTrainer, "replicated": SyncMultiGPUTrainerReplicated}[kind]
-    one, many = make(2, steps_per_call=1), make(2, steps_per_call=7)
+    one, many = SYNCHRONOUS[kind](steps_per_call=1), SYNCHRONOUS[kind](steps_per_call=7)
     assert_close(trained(one, 8), trained(many, 8), tolerance=0)
+
+
+@pytest.mark.parametrize("kind", SYNCHRONOUS)
+def test_eager_steps_equal_traced_ones(kind):
+    assert_close(trained(SYNCHRONOUS[kind](eager=True), 8), trained(SYNCHRONOUS[kind](), 8))
 
 
 def test_replicated_towers_keep_equal_copies_on_their_devices():
@@ -182,13 +191,98 @@ def test_a_keras_model_made_outside_is_refused_where_towers_own_their_variables(
     assert np.isfinite(next(iter(one.values()))).all()
 
 
-def test_asynchronous_towers_learn_and_take_every_batch_once():
-    trainer = AsyncMultiGPUTrainer(2)
+@pytest.mark.parametrize(
+    "options", [{}, {"jit": False}, {"steps_per_call": 7}, {"eager": True}, {"steps_per_call": 1}]
+)
+def test_asynchronous_towers_learn_and_take_every_batch_once(options):
+    class Counting(Model):
+        def build_graph(self, x, y):
+            rows = tf.compat.v1.get_variable(
+                "rows", [], initializer=tf.zeros_initializer(), trainable=False
+            )
+            if get_current_tower_context().is_training:
+                rows.assign_add(tf.cast(tf.shape(x)[0], tf.float32))
+            return super().build_graph(x, y)
+
+    trainer = AsyncMultiGPUTrainer(2, **options)
     before = trained(SimpleTrainer(), 16, steps=2)
-    after = trained(trainer, 8, steps=60)
+    after = trained(trainer, 8, Counting(), steps=60)
     assert trainer.batches_taken == 2 * 60
+    assert trainer.store["rows"].numpy() == 2 * 60 * 8
     assert trainer.global_step == int(trainer.store["global_step"].numpy()) == 60
     assert any(np.abs(after[name] - before[name]).max() > 0.01 for name in after)
+
+
+@pytest.mark.parametrize("options", [{}, {"steps_per_call": 1}, {"eager": True}], ids=str)
+@pytest.mark.parametrize("kind", [*SYNCHRONOUS, "asynchronous"])
+def test_every_trainer_takes_staged_batches_each_once(kind, options):
+    """As they are on GPUs, where batches are staged when nothing else is said."""
+    make = {**SYNCHRONOUS, "asynchronous": partial(AsyncMultiGPUTrainer, 2)}[kind]
+    seen = []
+
+    class Recording(Model):
+        def build_graph(self, x, y):
+            if get_current_tower_context().is_training:
+                tf.numpy_function(lambda y: seen.append(y.copy()), [y], [])
+            return super().build_graph(x, y)
+
+    tf.keras.utils.set_random_seed(7)
+    launch_train_with_config(
+        TrainConfig(
+            model=Recording(),
+            data=StagingInput(QueueInput(BatchData(data(), 8))),
+            steps_per_epoch=6,
+            max_epoch=2,
+            monitors=[],
+        ),
+        make(**options),
+    )
+    expected = np.array([y for _, y in data()] * 2)
+    np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.sort(expected))
+
+
+def test_asynchronous_towers_run_as_many_steps_in_a_call_as_they_are_told():
+    calls = []
+
+    class Recording(AsyncMultiGPUTrainer):
+        def run_steps(self, count):
+            calls.append(super().run_steps(count))
+            return calls[-1]
+
+    trained(Recording(2, steps_per_call=7), 8)
+    assert max(calls) == 7
+
+
+@pytest.mark.parametrize("options", [{}, {"jit": True}], ids=str)
+def test_one_asynchronous_tower_equals_a_simple_trainer(options):
+    assert_close(trained(AsyncMultiGPUTrainer(1, **options), 16), trained(SimpleTrainer(), 16))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("gpus", [1, [1]], ids=str)
+@pytest.mark.parametrize(
+    "kind", [SyncMultiGPUTrainerReplicated, SyncMultiGPUTrainerParameterServer], ids=str
+)
+def test_one_synchronous_tower_equals_a_simple_trainer(kind, gpus, optimizer):
+    """As scripts say: max(get_num_gpu(), 1)."""
+    trainer = kind(gpus)
+    one = trained(trainer, 16, Model(OPTIMIZERS[optimizer]), steps=6)
+    assert_close(one, trained(SimpleTrainer(), 16, Model(OPTIMIZERS[optimizer]), steps=6))
+    number = 0 if gpus == 1 else 1
+    assert trainer.store["fc0/W"].device.endswith(f"CPU:{number}")
+
+
+def test_devices_that_are_there_already_are_enough():
+    """Without logical devices of the user's, TensorFlow has one CPU, also once it is in use."""
+    code = (
+        "from towerpack._tensorflow import tf; tf.zeros([1]).numpy()\n"
+        "from towerpack.train.devices import tower_devices\n"
+        "assert tower_devices(1) == ['/cpu:0']\n"
+        "try: tower_devices(2)\n"
+        "except ValueError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "expected 2 devices, received 1" in done.stdout
 
 
 def test_a_device_that_is_not_there_is_refused():

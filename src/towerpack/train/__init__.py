@@ -27,7 +27,7 @@ from towerpack.train.multi_gpu import (
     SyncMultiGPUTrainerParameterServer,
     SyncMultiGPUTrainerReplicated,
 )
-from towerpack.train.non_finite import NonFiniteCost
+from towerpack.train.non_finite import NonFiniteCost, NonFiniteWeights
 from towerpack.train.noop import NoOpTrainer
 from towerpack.train.objective import Objective
 from towerpack.train.simple import SimpleTrainer
@@ -47,6 +47,7 @@ __all__ = [
     "MultiGPUGANTrainer",
     "NoOpTrainer",
     "NonFiniteCost",
+    "NonFiniteWeights",
     "Objective",
     "SeparateGANTrainer",
     "SimpleTrainer",

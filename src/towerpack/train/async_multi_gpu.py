@@ -9,7 +9,6 @@ from typing import Any
 from towerpack._tensorflow import tf
 from towerpack.train.built_tower import BuiltTower
 from towerpack.train.devices import tower_devices
-from towerpack.train.pace import LOOP, STEP, Pace
 from towerpack.train.replication import OneTower, scaled
 from towerpack.train.single_cost import SingleCostTrainer
 from towerpack.train.step_graph import trace_loop
@@ -19,7 +18,8 @@ class ApartTowers(OneTower):
     """One tower in each traced function; which one is said before it is traced."""
 
     def __init__(self, devices: Sequence[str], factor: float):
-        self.devices, self.count, self.factor = list(devices), len(devices), factor
+        super().__init__(devices)
+        self.count, self.factor = len(self.devices), factor
         self.index = 0
 
     def run(self, build: Any) -> list[BuiltTower]:
@@ -49,10 +49,7 @@ class AsyncMultiGPUTrainer(SingleCostTrainer):
         self._towers = ApartTowers(devices, factor)
         self._threads = ThreadPoolExecutor(len(devices), thread_name_prefix="tower")
         self._tower_loops: list[Any] = []
-        super().__init__(self._towers, jit=False, **options)
-
-    def _make_pace(self) -> Pace:
-        return Pace([STEP] if self.options.eager else [STEP, LOOP])
+        super().__init__(self._towers, **options)
 
     def _step_for(self, fetches: tuple[str, ...]) -> Any:
         self._towers.index = 0
@@ -60,18 +57,29 @@ class AsyncMultiGPUTrainer(SingleCostTrainer):
         if self.options.eager:
             return first
 
+        loops = self._loops_of_others()  # traced now: a source must know who reads before a step
+
         def step() -> Any:
-            others = [
-                self._threads.submit(loop, tf.constant(1)) for loop in self._loops_of_others()
-            ]
+            others = [self._threads.submit(loop, tf.constant(1)) for loop in loops]
             finite, fetched = first()
             return tf.reduce_all([finite, *(other.result()[1] for other in others)]), fetched
 
         return step
 
+    def _eager_step(self, fetches: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
+        """The towers in turn, since a debugger follows one line at a time."""
+        finite, fetched = super()._eager_step(fetches)
+        for index in range(1, self._towers.count):
+            self._towers.index = index
+            finite = tf.logical_and(finite, super()._eager_step(())[0])
+        self._towers.index = 0
+        return finite, fetched
+
     def _loop_for(self, way: str) -> Any:
         self._towers.index = 0
         first = super()._loop_for(way)
+        if first is None:
+            return None
 
         def loop(count: Any) -> Any:
             others = [self._threads.submit(other, count) for other in self._loops_of_others()]

@@ -59,6 +59,8 @@ def _make_logical_cpus(count: int) -> None:
             tf.config.set_logical_device_configuration(cpu, parts)
     except RuntimeError:  # TensorFlow has been used: its devices are what they are
         there = len(tf.config.list_logical_devices("CPU"))
+        if there >= count:
+            return
         raise ValueError(
             f"expected {count} devices, received {there}: there is no GPU, and TensorFlow was used "
             "before logical CPU devices could be made. Make the trainer first, or call "

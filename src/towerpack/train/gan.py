@@ -22,7 +22,7 @@ from towerpack.tower.summary_writer import silenced
 from towerpack.train.built_tower import BuiltTower
 from towerpack.train.devices import tower_devices
 from towerpack.train.objective import Objective, checked_cost
-from towerpack.train.replication import OneTower, SharedVariables
+from towerpack.train.replication import OneTower, SharedVariables, towers_on
 from towerpack.train.resume import find_run
 from towerpack.train.tower_trainer import TowerTrainer
 
@@ -114,8 +114,11 @@ class GANTrainer(TowerTrainer):
         resume: str | Path | None = None,
         **options: Any,
     ) -> None:
-        one = isinstance(num_gpu, int) and num_gpu <= 1
-        super().__init__(OneTower() if one else SharedVariables(tower_devices(num_gpu)), **options)
+        towers = OneTower()
+        if num_gpu not in (0, 1):  # on one device TensorFlow chooses which
+            devices = tower_devices(num_gpu)
+            towers = towers_on(devices, lambda: SharedVariables(devices))
+        super().__init__(towers, **options)
         if not isinstance(model, GANModelDesc):
             raise TypeError(f"expected a GANModelDesc, received {model!r}")
         self._run = find_run(resume)
@@ -205,14 +208,14 @@ class SeparateGANTrainer(GANTrainer):
             inputs = self.input_source.get_input_tensors()
         always = D if self.periods[D] == 1 else G  # its tower is the one that callbacks see
         towers: list[BuiltTower] = []
-        finite = tf.constant(True)
+        costs = []
         for network in (D, G):
             if network == always:
-                towers, good = self._update(network, inputs)
+                towers, cost = self._update(network, inputs)
             else:
-                good = self._sometimes(network, inputs)
-            finite = tf.logical_and(finite, good)
-        return towers, finite
+                cost = self._sometimes(network, inputs)
+            costs.append(cost)
+        return towers, tf.add_n(costs)
 
     def _update(self, network: str, inputs: Sequence[Any]) -> tuple[list[BuiltTower], Any]:
         self._network = network
@@ -229,7 +232,7 @@ class SeparateGANTrainer(GANTrainer):
         if period == 1:
             return update()
         due = tf.equal(self._step_counter % period, 0)
-        return tf.cond(due, update, lambda: tf.constant(True))
+        return tf.cond(due, update, lambda: tf.constant(0.0))
 
 
 def _choose(which: Variables) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.train.devices import tower_devices
-from towerpack.train.replication import OwnVariables, SharedVariables, reduction_for
+from towerpack.train.replication import OwnVariables, SharedVariables, reduction_for, towers_on
 from towerpack.train.single_cost import SingleCostTrainer
 
 FEW_GPUS = 2  # up to which one of them holds the variables; more would compete for its link
@@ -32,7 +32,8 @@ class SyncMultiGPUTrainerParameterServer(SingleCostTrainer):
         ps_device = ps_device or ("gpu" if len(devices) <= FEW_GPUS else "cpu")
         self.ps_device = devices[0] if ps_device == "gpu" else "/cpu:0"
         reduction = tf.distribute.ReductionToOneDevice(self.ps_device)
-        super().__init__(SharedVariables(devices, reduction), **options)
+        towers = towers_on(devices, lambda: SharedVariables(devices, reduction))
+        super().__init__(towers, **options)
 
     def _device(self, index: int) -> Any:
         return tf.device(self.ps_device)
@@ -62,5 +63,6 @@ class SyncMultiGPUTrainerReplicated(SingleCostTrainer):
         **options: Any,
     ) -> None:
         devices = tower_devices(gpus)
-        replication = OwnVariables(devices, reduction_for(mode, devices), average=average)
-        super().__init__(replication, **options)
+        reduction = reduction_for(mode, devices)
+        towers = towers_on(devices, lambda: OwnVariables(devices, reduction, average))
+        super().__init__(towers, **options)

@@ -19,10 +19,12 @@ BuildTower = Callable[[int], BuiltTower]
 
 
 class OneTower:
-    """One tower, where TensorFlow puts it."""
+    """One tower, on the device that is named, or where TensorFlow puts it."""
 
     count = 1
-    devices: Sequence[str] = ()
+
+    def __init__(self, devices: Sequence[str] = ()):
+        self.devices = list(devices)
 
     def stores(self, main: VariableStore) -> list[VariableStore]:
         """The store of each tower that makes variables."""
@@ -30,7 +32,8 @@ class OneTower:
 
     def run(self, build: BuildTower) -> list[BuiltTower]:
         """Builds every tower into the graph being traced."""
-        return [build(0)]
+        with tf.device(self.devices[0] if self.devices else None):
+            return [build(0)]
 
     def average(self, gradients: Any, batch: Any) -> Any:
         """The mean of the gradients over all towers; called while one is built."""
@@ -41,7 +44,7 @@ class MirroredTowers(OneTower):
     """A tower on each device, in step."""
 
     def __init__(self, devices: Sequence[str], reduction: Any = None, average: bool = True):
-        self.devices = list(devices)
+        super().__init__(devices)
         self.count = len(self.devices)
         kinds = tf.distribute.ReduceOp
         self._reduce = kinds.MEAN if average else kinds.SUM
@@ -81,6 +84,11 @@ class OwnVariables(MirroredTowers):
         for store in stores[1:]:
             store.seed = main.seed
         return stores
+
+
+def towers_on(devices: Sequence[str], several: Callable[[], OneTower]) -> OneTower:
+    """Towers on these devices: `several()`, or one, which nobody has to keep in step."""
+    return OneTower(devices) if len(devices) == 1 else several()
 
 
 def reduction_for(mode: str | None, devices: Sequence[str]) -> Any:

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.input_source import InputSource
 from towerpack.input_source.as_tensor import as_tensor
 from towerpack.train.non_finite import BatchKeeper
+from towerpack.train.step_result import StepResult, all_finite
 
 COUNT = tf.TensorSpec([], tf.int32)  # of steps
-
-
-class StepResult(NamedTuple):
-    """What is known of a step inside the graph."""
-
-    finite: Any  # whether its costs are
-    inputs: Sequence[Any]  # of all its towers
-    fetched: dict[str, Any]
-
 
 BuildStep = Callable[..., StepResult]
 """`build(fetches, inputs=None)` adds one step to the graph; inputs are read from the source."""
@@ -33,8 +25,7 @@ def trace_step(
     def step() -> tuple[Any, dict[str, Any]]:
         prepare()
         result = build(fetches)
-        keeper.watch(result.finite, result.inputs)
-        return result.finite, result.fetched
+        return keeper.watch(result.finite(), result.cost, lambda: result.inputs), result.fetched
 
     return tf.function(step, autograph=False).get_concrete_function()
 
@@ -48,15 +39,14 @@ def trace_compiled_step(
     """The same, compiled by XLA; the input is read outside, where queues work."""
 
     @tf.function(jit_compile=True, autograph=False)
-    def compiled(*inputs: Any) -> tuple[Any, dict[str, Any]]:
+    def compiled(*inputs: Any) -> tuple[Any, Any, dict[str, Any]]:
         result = build(fetches, inputs)
-        return result.finite, result.fetched
+        return result.finite(), result.cost, result.fetched
 
     def step() -> tuple[Any, dict[str, Any]]:
         inputs = source.get_input_tensors()
-        finite, fetched = compiled(*inputs)
-        keeper.watch(finite, inputs)
-        return finite, fetched
+        finite, cost, fetched = compiled(*inputs)
+        return keeper.watch(finite, cost, lambda: inputs), fetched
 
     return tf.function(step, autograph=False).get_concrete_function()
 
@@ -64,7 +54,7 @@ def trace_compiled_step(
 def trace_loop(build: BuildStep, keeper: BatchKeeper, prepare: Callable[[], None]) -> Any:
     """A function of a number that runs as many steps; returns (steps done, finite).
 
-    It ends early after a step whose cost is not finite. The same as single steps, bit for bit.
+    It ends early after a step that went wrong. The same as single steps, bit for bit.
     """
 
     def loop(count: Any) -> tuple[Any, Any]:
@@ -72,8 +62,7 @@ def trace_loop(build: BuildStep, keeper: BatchKeeper, prepare: Callable[[], None
 
         def body(done: Any, _: Any) -> tuple[Any, Any]:
             result = build(())
-            keeper.watch(result.finite, result.inputs)
-            return done + 1, result.finite
+            return done + 1, keeper.watch(result.finite(), result.cost, lambda: result.inputs)
 
         return tf.while_loop(
             lambda done, finite: (done < count) & finite,
@@ -90,6 +79,11 @@ class CompiledLoop:
 
     XLA knows no queues: the batches come first, in one array for each component. It compiles once,
     since the number of steps is a value and the arrays have always as many rows.
+
+    A look at all weights would be felt beside so short a step, so each step looks at its cost and
+    at small weights, such as biases, whose gradients are sums of what flows through a layer. All
+    are looked at when the call is over: a step that ruins only large ones is found a little late,
+    but before anybody sees what it left.
     """
 
     def __init__(
@@ -105,16 +99,20 @@ class CompiledLoop:
         self._taken = taken  # how many batches steps have taken so far
 
         @tf.function(jit_compile=True, autograph=False)
-        def compiled(first: Any, count: Any, *arrays: Any) -> tuple[Any, Any]:
-            def body(done: Any, _: Any) -> tuple[Any, Any]:
-                result = build((), [array[first + done] for array in arrays])
-                return done + 1, result.finite
+        def compiled(first: Any, count: Any, *arrays: Any) -> tuple[Any, Any, Any, Any]:
+            weights: list[Any] = []
 
-            return tf.while_loop(
-                lambda done, finite: (done < count) & finite,
+            def body(done: Any, *_: Any) -> tuple[Any, Any, Any]:
+                result = build((), [array[first + done] for array in arrays])
+                weights[:] = [variable for variable, _ in result.weights]
+                return done + 1, result.finite(quick=True), result.cost
+
+            done, finite, cost = tf.while_loop(
+                lambda done, finite, _: (done < count) & finite,
                 body,
-                (tf.constant(0), tf.constant(True)),
+                (tf.constant(0), tf.constant(True), tf.constant(0.0)),
             )
+            return done, finite, all_finite(weights), cost
 
         self._compiled = compiled
         specs = [
@@ -141,9 +139,15 @@ class CompiledLoop:
         return self._reading(count)
 
     def _on_stack(self, first: Any, count: Any, *arrays: Any) -> tuple[Any, Any]:
-        done, finite = self._compiled(first, count, *arrays)
-        self._keeper.watch(finite, [array[first + done - 1] for array in arrays])
-        return done, finite
+        done, finite, sound, cost = self._compiled(first, count, *arrays)
+        end = first + done
+        self._keeper.watch(finite, cost, lambda: [array[end - 1] for array in arrays], quick=True)
+        # Which of the steps it was is not known: the batches of all are kept.
+        late = finite & ~sound
+        self._keeper.watch(
+            ~late, cost, lambda: [array[first:end] for array in arrays], stacked=done
+        )
+        return done, finite & sound
 
     def _read_first(self, count: Any) -> tuple[Any, Any]:
         arrays = _read(self._source, self._shapes, self._rows, count)

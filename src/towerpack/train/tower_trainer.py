@@ -37,14 +37,13 @@ from towerpack.train.replication import OneTower
 from towerpack.train.resume import say_total_batch
 from towerpack.train.step_graph import (
     CompiledLoop,
-    StepResult,
     trace_compiled_step,
     trace_loop,
     trace_step,
 )
 from towerpack.train.step_options import StepOptions
+from towerpack.train.step_result import StepResult, changed
 from towerpack.train.supply import Supply
-from towerpack.train.threads import share_processors_with
 
 
 class TowerTrainer(Trainer):
@@ -93,7 +92,6 @@ class TowerTrainer(Trainer):
         """Makes the variables and traces the step."""
         self.tower_func = TowerFunc(func, input_signature)
         self.input_source = input
-        share_processors_with(self.flow)
         input.reserve(CHUNK * self.replication.count)
         input.setup(self.tower_func.signature)
         self._supply = Supply(input, self.replication.count, self.leave_if_interrupted)
@@ -282,9 +280,9 @@ class TowerTrainer(Trainer):
         self.global_step += steps
         self.batches_taken += steps * self.replication.count
         if not bool(finite):
-            first = self.batches_taken - self.replication.count
-            position = self.input_source.position(first)
-            raise self._keeper.error(self.global_step, self.tower_func.input_names, position)
+            first = self.batches_taken - self._keeper.steps * self.replication.count
+            names, position = self.tower_func.input_names, self.input_source.position(first)
+            raise self._keeper.error(self.global_step, names, position, self.store.trainable())
 
     def _step_for(self, fetches: tuple[str, ...]) -> Callable[[], Any]:
         """The traced step that also returns these tensors; one trace for each set of names."""
@@ -305,8 +303,8 @@ class TowerTrainer(Trainer):
 
     def _eager_step(self, fetches: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
         result = self._build_step(fetches)
-        self._keeper.watch(result.finite, result.inputs)
-        return result.finite, result.fetched
+        finite = self._keeper.watch(result.finite(), result.cost, lambda: result.inputs)
+        return finite, result.fetched
 
     def _warn_if_late(self, fetches: tuple[str, ...]) -> None:
         if self.epoch_num > self.starting_epoch:
@@ -402,7 +400,7 @@ class TowerTrainer(Trainer):
         """One step in the graph: all towers, their updates, and what is fetched."""
         # From the root of names also in a loop, where TensorFlow would put its name before all.
         with self._summary_writing(fetches), v1.name_scope(None):
-            towers, finite = self.build_updates(inputs)
+            towers, cost = self.build_updates(inputs)
         main = towers[0]
         summaries = collect_summaries(main.context)
         if main.context.is_main_training_tower:
@@ -412,7 +410,8 @@ class TowerTrainer(Trainer):
             self._collects_summaries = any(summaries.values())
             self._step_counter.assign_add(1)
         return StepResult(
-            finite=finite,
+            cost=cost,
+            weights=changed(self.store.trainable().values(), main.gradients),
             inputs=[component for tower in towers for component in tower.inputs],
             fetched={
                 name: summaries if name == ALL_SUMMARIES else main.handle.get_tensor(name)
@@ -421,7 +420,7 @@ class TowerTrainer(Trainer):
         )
 
     def build_updates(self, inputs: Sequence[Any] | None) -> tuple[list[BuiltTower], Any]:
-        """Adds to the graph what a step changes: the towers, and whether their costs are finite.
+        """Adds to the graph what a step changes: the towers, and the sum of their costs.
 
         `inputs` are read from the input source if there are none.
         """
@@ -432,9 +431,7 @@ class TowerTrainer(Trainer):
             gradients = [g for pairs in towers[0].gradients for g, _ in pairs]
             self._loss_scale.apply(gradients, lambda: self._apply(towers))
         costs = [objective.cost for tower in towers for objective in tower.objectives]
-        return towers, tf.reduce_all(
-            [tf.math.is_finite(tf.cast(cost, tf.float32)) for cost in costs]
-        )
+        return towers, tf.add_n([tf.cast(cost, tf.float32) for cost in costs])
 
     def _apply(self, towers: Sequence[BuiltTower]) -> None:
         for index in range(len(self.stores)):
