@@ -226,14 +226,16 @@ def report(results: Results, settings: dict[str, dict[str, str]]) -> None:
         for text in dict.fromkeys(by_model.values()):
             models = ", ".join(model for model, other in by_model.items() if other == text)
             print(f"| {module} on {models} | {text} |")
-    print("\n| bar | reached | wanted | |\n|---|---|---|---|")
+    print("\n| bar | reached | single turns | wanted | |\n|---|---|---|---|---|")
     for bar in BARS:
-        value = bar.value(results)
-        if value is None:
-            print(f"| {bar.words} | | {bar.wanted()} | not measured |")
-        else:
+        turns = bar.of_turns(results)
+        if turns:
+            value = statistics.median(turns)
             met = "yes" if bar.met(value) else "NO"
-            print(f"| {bar.words} | {value:.3f} | {bar.wanted()} | {met} |")
+            span = f"{min(turns):.2f} to {max(turns):.2f}"
+            print(f"| {bar.words} | {value:.3f} | {span} | {bar.wanted()} | {met} |")
+        else:
+            print(f"| {bar.words} | | | {bar.wanted()} | not measured |")
 
 
 def table(words: str, models: list[str], key: str, results: Results, median) -> None:

@@ -1,9 +1,8 @@
 """What towerpack has to reach, beside the other contenders."""
 
-import statistics
 from typing import NamedTuple
 
-from ratios import median_ratio
+from ratios import turn_ratios
 
 
 class Ratio(NamedTuple):
@@ -17,9 +16,9 @@ class Ratio(NamedTuple):
     most: float | None = None
     key: str = "rate"
 
-    def value(self, results):
+    def of_turns(self, results):
         mine, other = (results.get((self.model, module)) for module in (self.mine, self.other))
-        return median_ratio(mine, other, self.key)
+        return turn_ratios(mine, other, self.key)
 
     def met(self, value):
         return value >= self.least if self.least is not None else value <= self.most
@@ -37,9 +36,8 @@ class Share(NamedTuple):
     most: float
     key: str
 
-    def value(self, results):
-        shares = [answer[self.key] for answer in results.get((self.model, self.mine), [])]
-        return statistics.median(shares) if shares else None
+    def of_turns(self, results):
+        return [answer[self.key] for answer in results.get((self.model, self.mine), [])]
 
     def met(self, value):
         return value <= self.most
