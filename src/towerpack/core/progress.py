@@ -13,10 +13,11 @@ from rich import progress as rich_progress
 
 from towerpack.core import logger
 from towerpack.core.console import lasting_console
+from towerpack.core.progress_line import LineProgress
 
 T = TypeVar("T")
 PLAIN_INTERVAL = 30.0  # seconds between lines in a log file: enough to see life, not to drown it
-DRAWINGS_PER_SECOND = 2  # of a bar: each takes 1.5 ms and more from the work it shows
+DRAWINGS_PER_SECOND = 2  # of a bar: each takes time from the work it shows
 
 
 class Progress:
@@ -49,7 +50,7 @@ class Progress:
     def __enter__(self) -> Progress:
         self._started = self._last_line = time.monotonic()
         if _can_move():
-            self._live = rich_progress.Progress(
+            self._live = LineProgress(
                 *_columns(self.unit, self.samples),
                 console=lasting_console(sys.stderr),
                 transient=False,
@@ -57,8 +58,8 @@ class Progress:
                 # What users print goes where they sent it, also when that is not this terminal.
                 redirect_stdout=bool(sys.stdout and sys.stdout.isatty()),
             )
-            self._live.start()
             self._task = self._live.add_task(self.description, total=self.total, note="")
+            self._live.start()
         return self
 
     def update(self, count: int = 1) -> None:
@@ -140,11 +141,11 @@ def _columns(unit: str, samples: int | None) -> list[Any]:
     else:
         amount = [rich_progress.MofNCompleteColumn(), _RateColumn(unit, samples)]
     return [
-        rich_progress.TextColumn("{task.description}"),
+        "{task.description}",
         rich_progress.BarColumn(bar_width=None),
         *amount,
         rich_progress.TimeRemainingColumn(elapsed_when_finished=True),
-        rich_progress.TextColumn("{task.fields[note]}"),
+        "{task.fields[note]}",
     ]
 
 
