@@ -36,6 +36,7 @@ CONTENDERS = {  # module: environment
     "towerpack_replicated": ".venv",
     "towerpack_shared": ".venv",
     "keras_fit": ".venv",
+    "keras_without_onednn": ".venv",
     "keras_best": ".venv",
     "torch_default": ".venv-peers",
     "torch_eager": ".venv-peers",
@@ -56,6 +57,7 @@ MODELS = {
 ONLY_ON = {
     "towerpack_replicated": ["M1"],
     "towerpack_shared": ["M1"],
+    "keras_without_onednn": ["M1", "M2"],
     "torch_default": ["M1", "M2"],
 }
 REFILL_SECONDS = 5.0  # after a turn with JPEG files: the queue of the one before fills up again

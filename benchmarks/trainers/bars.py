@@ -53,10 +53,12 @@ def times(model, other, least):
 BARS = [
     times("M1", "torch_eager", 1.15),
     times("M1", "keras_fit", 1.3),
+    times("M1", "keras_without_onednn", 1.3),
     times("M1", "keras_best", 1.0),
     times("M2", "torch_default", 1.2),
     times("M2", "torch_eager", 1.2),
     times("M2", "keras_fit", 2.0),
+    times("M2", "keras_without_onednn", 2.0),
     times("M3", "keras_fit", 6.0),
     times("M3", "keras_best", 2.0),
     times("M3", "jax_scan", 0.95),

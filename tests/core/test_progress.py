@@ -3,6 +3,7 @@ import re
 import sys
 
 import pytest
+from rich.cells import cell_len
 
 from towerpack.core import logger, progress
 from towerpack.core.progress import Progress, track
@@ -47,6 +48,32 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch):
         bar.update()
     assert "reading" in screen.getvalue()
     assert "2/2" in screen.getvalue()
+
+
+def test_the_bar_takes_what_the_texts_leave(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with Progress(2, "日本") as bar:
+        bar.note("cost[0]={x}")  # neither rich's markup nor a format
+        bar.update(2)
+    last = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", screen.getvalue()).split("\r")[-1].strip()
+    assert re.fullmatch(r"日本 ━+ 2/2 (.+ it/s )?0:00:00 cost\[0\]=\{x\}", last)
+    assert cell_len(last) == 80
+
+
+def test_on_a_narrow_terminal_the_end_of_the_line_is_left_out(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "24")
+    with Progress(2, "reading") as bar:
+        bar.note("a long note")
+        bar.update(2)
+    lines = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", screen.getvalue()).split("\r")
+    assert all(cell_len(line.strip("\n")) <= 24 for line in lines)
+    assert "reading ━━━━ 2/2" in lines[-1]
 
 
 @pytest.mark.filterwarnings("error")
