@@ -56,10 +56,10 @@ def test_the_bar_takes_what_the_texts_leave(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     with Progress(2, "日本") as bar:
-        bar.note("cost[0]={x}")  # neither rich's markup nor a format
+        bar.note("cost[gen]={x}")  # neither rich's markup nor a format
         bar.update(2)
     last = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", screen.getvalue()).split("\r")[-1].strip()
-    assert re.fullmatch(r"日本 ━+ 2/2 (.+ it/s )?0:00:00 cost\[0\]=\{x\}", last)
+    assert re.fullmatch(r"日本 ━+ 2/2 (.+ it/s )?0:00:00 cost\[gen\]=\{x\}", last)
     assert cell_len(last) == 80
 
 
