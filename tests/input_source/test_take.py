@@ -62,6 +62,21 @@ def test_both_ways_in_any_order_give_every_batch_once(seed):
         reader.source.close()
 
 
+def test_the_graph_is_offered_no_more_than_its_queue_holds():
+    """More is kept ready than the queue holds, once batches were taken: it must not wait."""
+    reader = Reader(QueueInput(flow(), queue_size=3))
+    try:
+        reader.take(1)
+        while reader.taken < 100:
+            ready = reader.source.wait(2 * ROWS, reader.taken)
+            offered = reader.source.offer(ready, reader.taken)
+            assert offered == min(ready, 3)
+            reader.read(offered)
+        assert reader.seen == expected(reader.taken)
+    finally:
+        reader.source.close()
+
+
 def test_after_a_short_piece_whole_blocks_are_taken_again():
     reader = Reader(QueueInput(DataFromArrays(np.arange(400).reshape(200, 2)), queue_size=8))
     try:

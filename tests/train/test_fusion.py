@@ -51,6 +51,26 @@ def test_compiled_steps_with_a_smaller_last_batch():
     assert_close(one, compiled)
 
 
+class Alternating(SimpleTrainer):
+    """Runs its steps in compiled calls and in others, by turns, each as long as it may be."""
+
+    def _make_pace(self):
+        class InTurn(Pace):
+            calls = 0
+
+            def plan(self, free):
+                self.calls += 1
+                return (COMPILED, min(free, self.chunk)) if self.calls % 2 else (LOOP, free)
+
+        return InTurn([LOOP, COMPILED])
+
+
+def test_a_long_call_after_a_compiled_one_does_not_wait_for_itself():
+    """More batches are kept ready for compiled calls than the graph's queue holds."""
+    one = trained(SimpleTrainer(steps_per_call=1), 16, steps=1200)
+    assert_close(one, trained(Alternating(), 16, steps=1200), tolerance=1e-4)
+
+
 class Watching(Callback):
     """Sees chosen steps."""
 

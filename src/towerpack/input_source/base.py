@@ -85,11 +85,13 @@ class InputSource:
         """
         return None
 
-    def offer(self, count: int, taken: int) -> None:
+    def offer(self, count: int, taken: int) -> int:
         """Before the graph reads `count` batches of which `wait` has said that they are there.
 
-        Needed only by a source from which some were taken by `take`.
+        Returns how many of them it finds: fewer, but some, from a source that keeps more than the
+        graph can be given at once, as one from which some were taken by `take`. Never waits.
         """
+        return count
 
     def state(self, taken: int) -> State | None:
         """The position after `taken` batches, as JSON; None for a source without a position."""

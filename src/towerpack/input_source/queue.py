@@ -143,11 +143,16 @@ class QueueInput(FlowInput, FeedfreeInput):
         batches = [[tensor.numpy() for tensor in batch] for batch in batches]
         return stacked(batches + [self._shelf.pop() for _ in range(count - in_queue)], rows)
 
-    def offer(self, count: int, taken: int) -> None:
+    def offer(self, count: int, taken: int) -> int:
+        if self._shelf is None:
+            return count
+        # More than the queue holds would wait for steps, which wait for this call.
+        count = min(count, self.queue_size)
         with tf.device(HOST):
-            while self._shelf is not None and self._queued < taken + count:
+            while self._queued < taken + count:
                 self._enqueue(self._shelf.pop())
                 self._queued += 1
+        return count
 
     def _wait_for(self, target: int, timeout: float | None) -> None:
         if self._thread is None:

@@ -198,7 +198,7 @@ class TowerTrainer(Trainer):
         if way != STEP and steps > 0 and (loop := self._loop_for(way)) is not None:
             started = time.perf_counter()
             if way != COMPILED:  # which takes its batches itself
-                self._offer(steps)
+                steps = self._offer(steps)
             done, finite = self._call(lambda: loop(tf.constant(steps)))
             done = int(done)
         else:
@@ -266,8 +266,10 @@ class TowerTrainer(Trainer):
             self.input_source.close()
         self._writer.close()
 
-    def _offer(self, steps: int) -> None:
-        self.input_source.offer(steps * self.replication.count, self.batches_taken)
+    def _offer(self, steps: int) -> int:
+        """Has the source make ready what the graph will read; for how many steps."""
+        towers = self.replication.count
+        return self.input_source.offer(steps * towers, self.batches_taken) // towers
 
     def _call(self, function: Callable[[], Any]) -> Any:
         try:
