@@ -263,17 +263,20 @@ def test_F16_slow_peer_holds_up_nobody_and_memory_is_bounded():
         send_dataflow_zmq(Counted(TOTAL), address, HWM, bind=True, repeat=1, options=FAST)
 
     threads = [
-        threading.Thread(target=consume, args=("fast", flows[0]), daemon=True),
         threading.Thread(target=consume, args=("slow", flows[1]), daemon=True),
         threading.Thread(target=send, daemon=True),
+        threading.Thread(target=consume, args=("fast", flows[0]), daemon=True),
     ]
-    for thread in threads:
+    for thread in threads[:2]:
         thread.start()
+    # Before the other comes: if that one had taken all, this one would wait for another sender.
+    wait_for(lambda: received["slow"], "a datapoint")
+    threads[2].start()
     while len(received["fast"]) < TOTAL - 4 * HWM:
         # What was drawn is received, held by the sender (for each receiver), or in its hand.
         assert len(drawn) <= sum(map(len, received.values())) + 2 * HWM + 3
         threading.Event().wait(0.01)
-    assert len(received["slow"]) <= 1
+    assert len(received["slow"]) == 1
     enough.set()
     for thread in threads:
         thread.join(PATIENCE)
