@@ -14,6 +14,14 @@ class Terminal(io.StringIO):
         return True
 
 
+def terminal(monkeypatch, columns):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    return screen
+
+
 def test_track_passes_items_on():
     assert list(track(iter("abc"))) == ["a", "b", "c"]
     assert list(track([1, 2], description="x")) == [1, 2]
@@ -51,10 +59,7 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch):
 
 
 def test_the_bar_takes_what_the_texts_leave(monkeypatch):
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "80")
+    screen = terminal(monkeypatch, 80)
     with Progress(2, "日本") as bar:
         bar.note("cost[gen]={x}")  # neither rich's markup nor a format
         bar.update(2)
@@ -64,10 +69,7 @@ def test_the_bar_takes_what_the_texts_leave(monkeypatch):
 
 
 def test_on_a_narrow_terminal_the_end_of_the_line_is_left_out(monkeypatch):
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "24")
+    screen = terminal(monkeypatch, 24)
     with Progress(2, "reading") as bar:
         bar.note("a long note")
         bar.update(2)
