@@ -18,8 +18,8 @@ class LineProgress(rich_progress.Progress):
     """rich's progress with its columns simply beside each other; the bar takes what is left.
 
     A table, which rich makes of them, measures and lays out every column, by much code that is no
-    longer in the processor's cache when it is needed, twice a second. A column gives a `Text` of one
-    style, a string, which is shown as it is, or a bar.
+    longer in the processor's cache when it is needed, twice a second. A column gives a `Text` of
+    one style, a string, which is shown as it is, or a bar.
     """
 
     def get_renderables(self) -> Iterable[RenderableType]:
