@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from towerpack.checkpoint import load_checkpoint_vars
 from towerpack.core import logger
 from towerpack.core.files import atomic_directory, fsync_path
 from towerpack.export import frozen_graph, litert, onnx_model, saved_model, weights
@@ -158,14 +159,23 @@ class ModelExporter:
         content = onnx_model.convert_to_onnx(self.graph, opset)
         return self._file(path, "onnx", content, onnx_model.open_onnx, tolerance)
 
-    def export_weights(self, path: str | Path) -> ExportReport:
-        """Writes the variables that the outputs depend on, by name: `.npz` or `.safetensors`."""
+    def export_weights(
+        self, path: str | Path, *, tolerance: float = weights.TOLERANCE
+    ) -> ExportReport:
+        """Writes the variables that the outputs depend on, by name: `.npz` or `.safetensors`.
+
+        Read back they are the same bit for bit. The tolerance is for the outputs of a second tower
+        that was built with them.
+        """
         path = Path(path)
         values = {name: variable.numpy() for name, variable in self.graph.variables.items()}
-        content = weights.serialized_weights(values, path)
+
+        def write(written: Path) -> None:
+            weights.write_weights(values, written)
 
         def reopen(written: Path) -> Runner:
-            loaded = weights.read_weights(written)
+            loaded = load_checkpoint_vars(written)
+            weights.check_weights(values, loaded)
             config = PredictConfig(
                 tower_func=self.config.tower_func.func,
                 input_signature=self.config.tower_func.signature,
@@ -175,7 +185,7 @@ class ModelExporter:
             )
             return build(config, {"": self.signature})[""]
 
-        return self._file(path, "weights", content, reopen, weights.TOLERANCE)
+        return self._file(path, "weights", write, reopen, tolerance)
 
     def _inputs_for(self, graph: InferenceGraph) -> dict[str, np.ndarray]:
         names = {spec.name for spec in graph.specs}
@@ -186,20 +196,26 @@ class ModelExporter:
         self,
         path: str | Path,
         name: str,
-        content: bytes,
+        content: bytes | Callable[[Path], None],
         reopen: Callable[[Path], Runner] | None,
         tolerance: float,
         specs: Sequence[Any] | None = None,
         **more: Any,
     ) -> ExportReport:
-        """Writes the content under its name once it was checked; `specs` are its own inputs."""
+        """Writes the content under its name once it was checked.
+
+        `content` may be a function that writes the file; `specs` are its own inputs.
+        """
         path, specs = Path(path), specs or self.graph.specs
         path.parent.mkdir(parents=True, exist_ok=True)
         # In the same directory, so that it can be renamed, and under its own name, which readers
         # take the format from.
         with tempfile.TemporaryDirectory(prefix=".exporting-", dir=path.parent) as scratch:
             written = Path(scratch, path.name)
-            written.write_bytes(content)
+            if callable(content):
+                content(written)
+            else:
+                written.write_bytes(content)
             difference = None
             if reopen is not None:
                 runner, inputs = reopen(written), tries(self._inputs, specs)
