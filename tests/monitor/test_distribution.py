@@ -23,6 +23,31 @@ def test_equals_numpys_histogram_of_the_whole(size):
     assert found.total_of_squares == pytest.approx(np.square(whole).sum())
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(-7, 24).repeat(5),  # every number on an edge
+        np.linspace(0.1, 0.7, 31),
+        np.linspace(0.1, 0.7, 31, dtype=np.float32),
+        np.float32([3, 3, 3]),
+        np.float64([-1e300, 0, 1e300]),
+        np.array([True, False, True]),
+    ],
+    ids=["integers", "edges", "edges in single", "equal", "huge", "bools"],
+)
+def test_equals_numpys_histogram_at_the_edges(values):
+    found = distribution(values)
+    counts, edges = np.histogram(values.astype(np.float64), bins=30)
+    assert (found.edges == edges).all() and (found.counts == counts).all()
+
+
+@pytest.mark.parametrize("values", [[0, 5e-324], [1e16, 1e16], [1e16, 1e16 + 2], [-1e300] * 2])
+def test_numbers_that_are_all_but_equal(values):
+    found = distribution(np.float64(values))  # of most of these numpy makes no histogram
+    assert (np.diff(found.edges) > 0).all() and found.counts.sum() == 2
+    assert found.edges[0] < values[0] and values[1] < found.edges[-1]
+
+
 def test_only_finite_numbers_count():
     values = np.ones(2 * PART, np.float32)
     values[:PART] = np.nan  # a whole part of none
@@ -35,13 +60,13 @@ def test_only_finite_numbers_count():
 
 def test_takes_little_memory(monkeypatch):
     sizes = []
-    real = np.histogram
+    real = np.bincount
 
-    def histogram(part, *arguments, **options):
+    def bincount(part, *arguments, **options):
         sizes.append(part.size)
         return real(part, *arguments, **options)
 
-    monkeypatch.setattr(np, "histogram", histogram)
+    monkeypatch.setattr(np, "bincount", bincount)
     distribution(np.zeros(10 * PART, np.float32))
     assert max(sizes) == PART
 

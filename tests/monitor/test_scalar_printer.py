@@ -117,6 +117,29 @@ def test_F21_no_console_no_terminal_and_a_home_that_cannot_be_written(tmp_path, 
     assert "\x1b" not in run.stderr
 
 
+def test_the_table_is_aligned_and_shows_names_as_they_are(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "dumb")  # no colours
+    printer = ScalarPrinter()
+    for epoch in (1, 2):
+        printer.process_scalar("loss[gen]", 0.5 / epoch, 5, epoch)
+        printer.process_scalar("[bold]", 12345, 5, epoch)
+        printer.flush(5 * epoch, epoch)
+    lines = [line.rstrip() for line in sys.stderr.getvalue().splitlines()]
+    assert lines == [
+        "epoch 1, step 5",
+        " [bold]     12345",
+        " loss[gen]    0.5",
+        "epoch 2, step 10",
+        " [bold]     12345",
+        " loss[gen]   0.25  -0.25",
+    ]
+
+
 def test_F21_a_table_for_a_terminal_that_has_gone_is_lost_and_nothing_else(directory, monkeypatch):
     class Gone(io.StringIO):
         def isatty(self):

@@ -55,9 +55,8 @@ class FeedInput(FlowInput):
     def get_input_tensors(self) -> list[Any]:
         dtypes = [spec.dtype for spec in self.signature]
         tensors = tf.numpy_function(self._take, [], dtypes, name="feed")
-        for tensor, spec in zip(tensors, self.signature, strict=True):
-            tensor.set_shape(spec.shape)
-        return list(tensors)
+        shapes = self._shapes()
+        return [tf.ensure_shape(t, shape) for t, shape in zip(tensors, shapes, strict=True)]
 
     def _take(self) -> Sequence[np.ndarray]:
         """The next batch, for the graph; TensorFlow makes an OutOfRangeError of a StopIteration."""

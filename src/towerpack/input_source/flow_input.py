@@ -14,6 +14,7 @@ from towerpack.dataflow.parallel.ring import is_in_slot
 from towerpack.dataflow.statistics import Parallel, snapshot, walk
 from towerpack.input_source.base import EndOfData, InputSource
 from towerpack.input_source.journal import Journal, Mark
+from towerpack.input_source.known_rows import known_rows, with_rows
 from towerpack.input_source.other_batches import adapted, declared_batch_size
 from towerpack.input_source.signature import InputCheck
 from towerpack.input_source.stream import FlowStream
@@ -58,6 +59,11 @@ class FlowInput(InputSource):
     def _datapoint_signature(self) -> Sequence[Any]:
         """What a datapoint of the flow has to fit."""
         return self.signature
+
+    def _shapes(self) -> list[Any]:
+        """The shapes of the inputs: a graph that knows the batch's size needs not wait for it."""
+        rows = known_rows(self.flow) if self.datapoints_per_batch == 1 else None
+        return [with_rows(spec.shape, rows) for spec in self.signature]
 
     def _open(self, endless: bool = True) -> tuple[FlowStream, InputCheck]:
         check = InputCheck(self._datapoint_signature(), self.flow.label())

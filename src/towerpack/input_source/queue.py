@@ -104,9 +104,14 @@ class QueueInput(FlowInput, FeedfreeInput):
         tensors = self._listed(self._dequeue())
         # The queue knows no shapes; what was enqueued has been checked against the signature.
         return [
-            tf.ensure_shape(tensor, spec.shape)
-            for tensor, spec in zip(tensors, self.signature, strict=True)
+            tf.ensure_shape(tensor, shape)
+            for tensor, shape in zip(tensors, self._shapes(), strict=True)
         ]
+
+    def _shapes(self) -> list[Any]:
+        if self._own_queue is not None:  # others may put what they like into it
+            return [spec.shape for spec in self.signature]
+        return super()._shapes()
 
     def _dequeue(self) -> Any:
         return self._queue.dequeue()

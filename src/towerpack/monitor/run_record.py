@@ -12,6 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from towerpack.core.files import atomic_file
 from towerpack.monitor.base import MonitorBase, RunInfo
 from towerpack.monitor.environment import environment
@@ -157,8 +159,9 @@ class RunRecord(MonitorBase):
         if self._directory is None:
             return
         self._facts["updated"] = time.time()
-        with atomic_file(self._directory / self.FILE, "w") as file:
-            json.dump(self._facts, file, indent=1, allow_nan=False)
+        text = msgspec.json.format(msgspec.json.encode(self._facts), indent=1)
+        with atomic_file(self._directory / self.FILE) as file:
+            file.write(text)
         self._written = time.monotonic()
 
 

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from rich.table import Table
+from rich.text import Text
 
 from towerpack.core import logger
 from towerpack.core.console import lasting_console
@@ -82,22 +82,25 @@ class ScalarPrinter(MonitorBase):
             logger.info("step %d: %s", self._step, _in_line(self._of_step))
         self._of_step = {}
 
-    def _table(self, step: int, epoch: int) -> Table:
-        table = Table(
-            title=f"epoch {epoch}, step {step:,}", title_justify="left", show_header=False, box=None
-        )
-        table.add_column("scalar", overflow="fold")
-        table.add_column("value", justify="right", style="bold", no_wrap=True)
-        table.add_column("change", justify="right", style="dim", no_wrap=True)
-        for name in sorted(self._scalars):
-            value, before = self._scalars[name], self._before.get(name)
-            change = "" if before is None or before == value else f"{value - before:+.2g}"
-            table.add_row(name, f"{value:.5g}", change)
+    def _table(self, step: int, epoch: int) -> Text:
+        """Plain text in columns: rich's tables, laid out anew each time, would take longer."""
+        rows = [self._row(name) for name in sorted(self._scalars)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        table = Text(f"epoch {epoch}, step {step:,}", style="italic")
+        for name, value, change in rows:
+            table.append(f"\n {name:<{widths[0]}}  ", "not italic")
+            table.append(f"{value:>{widths[1]}}  ", "not italic bold")
+            table.append(f"{change:>{widths[2]}}", "not italic dim")
         return table
 
-    def _show(self, table: Table) -> None:
+    def _row(self, name: str) -> tuple[str, str, str]:
+        value, before = self._scalars[name], self._before.get(name)
+        change = "" if before is None or before == value else f"{value - before:+.2g}"
+        return name, f"{value:.5g}", change
+
+    def _show(self, table: Text) -> None:
         stream = sys.stdout if logger.in_notebook() else sys.stderr
-        lasting_console(stream).print(table)
+        lasting_console(stream).print(table, soft_wrap=True)
 
 
 def _in_line(scalars: dict[str, float]) -> str:
