@@ -21,6 +21,7 @@ def make_flow(directory):
 
 def train(model, turns):
     turns.settings = f"{versions('towerpack')}, {work.CORES} workers"
+    turns.skips_first_epoch = True  # kept workers have made batches of it before the turn began
     flow = make_flow(turns.directory)
     with kept_workers(flow):
         for epoch in itertools.count():
