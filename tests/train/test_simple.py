@@ -32,10 +32,10 @@ def directory(tmp_path):
     logger.close_log_file()
 
 
-def train(model=None, flow=None, **options):
+def train(model=None, flow=None, trainer=None, **options):
     options.setdefault("monitors", [])
     options.setdefault("max_epoch", 2)
-    trainer = SimpleTrainer()
+    trainer = trainer or SimpleTrainer()
     config = TrainConfig(model=model or TinyModel(), dataflow=flow or tiny_flow(), **options)
     launch_train_with_config(config, trainer)
     return trainer
@@ -320,7 +320,8 @@ class Summarized(TinyModel):
         return apply_grad_processors(super().optimizer(), [SummaryGradient("fc/W")])
 
 
-def test_summaries_are_computed_with_the_last_step_of_each_epoch():
+@pytest.mark.parametrize("jit", ["auto", True])
+def test_summaries_are_computed_with_the_last_step_of_each_epoch(directory, jit):
     class Counts(MonitorBase):
         def __init__(self):
             self.scalars, self.histograms = [], []
@@ -332,15 +333,18 @@ def test_summaries_are_computed_with_the_last_step_of_each_epoch():
             self.histograms.append((name, values.size, step))
 
     counts = Counts()
-    train(Summarized(), monitors=[counts])
+    train(Summarized(), trainer=SimpleTrainer(jit=jit), monitors=[counts])
     for name in ("inputs-rms", "fc/W-grad/rms"):
         assert [step for n, step in counts.scalars if n == name] == [STEPS, 2 * STEPS]
     assert ("inputs", BATCH * 4, STEPS) in counts.histograms
     assert ("fc/W-grad", 12, STEPS) in counts.histograms
 
 
-@pytest.mark.parametrize("library", [tf.summary, v1.summary])
-def test_summaries_of_tensorflow_are_written_with_the_last_step(directory, library):
+# Those of v1 are operations of every step, which XLA does not compile.
+@pytest.mark.parametrize(
+    ("library", "jit"), [(tf.summary, "auto"), (tf.summary, True), (v1.summary, "auto")]
+)
+def test_summaries_of_tensorflow_are_written_with_the_last_step(directory, library, jit):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     class Writes(TinyModel):
@@ -348,7 +352,11 @@ def test_summaries_of_tensorflow_are_written_with_the_last_step(directory, libra
             library.scalar("largest", tf.reduce_max(x))
             return super().build_graph(x, label)
 
-    train(Writes(), callbacks=[InferenceRunner(tiny_flow(), ScalarStats("cost"))])
+    train(
+        Writes(),
+        trainer=SimpleTrainer(jit=jit),
+        callbacks=[InferenceRunner(tiny_flow(), ScalarStats("cost"))],
+    )
     (file,) = directory.glob("events*")
     events = EventAccumulator(str(file))
     events.Reload()
