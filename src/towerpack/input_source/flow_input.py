@@ -61,7 +61,7 @@ class FlowInput(InputSource):
         return self.signature
 
     def _shapes(self) -> list[Any]:
-        """The shapes of the inputs: a graph that knows the batch's size needs not wait for it."""
+        """The shapes of the inputs: a graph that knows the batch's size need not wait for it."""
         rows = known_rows(self.flow) if self.datapoints_per_batch == 1 else None
         return [with_rows(spec.shape, rows) for spec in self.signature]
 

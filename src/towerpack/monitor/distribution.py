@@ -9,7 +9,7 @@ import numpy as np
 
 BINS = 30  # as many as TensorBoard draws
 # Numbers at a time: in double precision they stay in the processor's cache, and in memory that the
-# process has already; fresh pages for larger parts take three times as long as the counting.
+# process has already; to get fresh pages for larger parts takes longer than the counting.
 PART = 1 << 13
 NEAR = 1e-6  # of a bin's width
 

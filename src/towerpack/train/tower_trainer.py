@@ -290,7 +290,6 @@ class TowerTrainer(Trainer):
         """The traced step that also returns these tensors; one trace for each set of names."""
         if fetches not in self._steps:
             self._warn_if_late(fetches)
-            # XLA writes no files: a step in which the tower does is not compiled.
             if self.options.jit is True and not self._writes_files(fetches):
                 traced = trace_compiled_step(
                     self._build_step, fetches, self.input_source, self._keeper
@@ -370,15 +369,17 @@ class TowerTrainer(Trainer):
 
     @property
     def has_summaries(self) -> bool:
-        if not self._collects_summaries and self._writes_summaries is None:
-            self._make_variables(0)
-        return self._collects_summaries or bool(self._writes_summaries)
+        return self._collects_summaries or self._tower_writes()
 
     def _writes_files(self, fetches: tuple[str, ...]) -> bool:
-        """Whether a step with these fetches writes what the tower gives to `tf.summary`."""
-        if ALL_SUMMARIES in fetches and self._writes_summaries is None:
+        """Of a step with these fetches; XLA does not, so that such a step is not compiled."""
+        return ALL_SUMMARIES in fetches and self._tower_writes()
+
+    def _tower_writes(self) -> bool:
+        """Whether the tower writes by `tf.summary`; found out when somebody first asks."""
+        if self._writes_summaries is None:
             self._make_variables(0)
-        return ALL_SUMMARIES in fetches and bool(self._writes_summaries)
+        return bool(self._writes_summaries)
 
     def _make_variables(self, index: int) -> None:
         """Builds a tower by itself: makes its variables, and shows whether it writes summaries."""
@@ -482,7 +483,7 @@ class TowerTrainer(Trainer):
         return BuiltTower(context, handle, inputs, objectives, pairs)
 
     def _summary_writing(self, fetches: tuple[str, ...]) -> Any:
-        if ALL_SUMMARIES in fetches and (self.options.jit is not True or self._writes_summaries):
+        if ALL_SUMMARIES in fetches and (self.options.jit is not True or self._tower_writes()):
             return self._writer.recording(self._step_counter)
         return silenced()
 
