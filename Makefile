@@ -4,7 +4,9 @@
 # Each is brought up to date when pyproject.toml changes, and not looked at otherwise.
 
 PYTHON ?= python3
-WORKERS ?= 2
+# Tests: processes, and what decides their order and what hypothesis draws (`make test SEED=7`).
+export WORKERS ?= 2
+export SEED ?= 1
 
 BIN := .venv/bin
 DATA_BIN := .venv-data/bin
@@ -15,7 +17,7 @@ TEST_EXTRAS := tf-cpu,test,lint,$(FORMATS),export,rl,sklearn
 
 TF_FREE := core dataflow monitor report
 TF_FREE_PATHS := $(wildcard $(TF_FREE:%=tests/%) $(TF_FREE:%=src/towerpack/%))
-PYTEST := -m pytest -n $(WORKERS) --dist loadfile
+RUN_TESTS := scripts/run_tests.sh
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -40,12 +42,12 @@ format: .venv/.test ## put the code into the form that lint wants
 	$(BIN)/ruff format
 
 test-tf-free: .venv-data/.test ## the data half, where TensorFlow is not installed
-	TOWERPACK_TF_FREE=1 $(DATA_BIN)/python $(PYTEST) $(TF_FREE_PATHS) \
+	TOWERPACK_TF_FREE=1 $(RUN_TESTS) $(DATA_BIN)/python $(TF_FREE_PATHS) \
 		tests/house/test_without_tensorflow.py
 
 test-tf: .venv/.test .deploy-node/.installed ## all other tests, the slow ones last
-	$(BIN)/python $(PYTEST) $(TF_FREE_PATHS:%=--ignore=%) -m 'not slow and not soak'
-	$(BIN)/python $(PYTEST) $(TF_FREE_PATHS:%=--ignore=%) -m 'slow and not soak'
+	$(RUN_TESTS) $(BIN)/python $(TF_FREE_PATHS:%=--ignore=%) -m 'not slow and not soak'
+	$(RUN_TESTS) $(BIN)/python $(TF_FREE_PATHS:%=--ignore=%) -m 'slow and not soak'
 
 test-deploy: .venv/.test .deploy-node/.installed ## exported models in C++, Node.js and LiteRT
 	$(BIN)/python -m pytest tests/deploy
@@ -54,7 +56,7 @@ test-trackers: .venv-trackers/.test ## the bridges to wandb, MLflow and Comet, a
 	TOWERPACK_TRACKERS=1 .venv-trackers/bin/python -m pytest -n 0 tests/monitor/test_trackers.py
 
 test-quick: .venv/.test ## all tests that take seconds, in one environment
-	$(BIN)/python $(PYTEST) -m 'not slow and not soak'
+	$(RUN_TESTS) $(BIN)/python -m 'not slow and not soak'
 
 soak: .venv/.test ## the load and fault tests with large counts: an hour or more
 	$(BIN)/python -m pytest -m soak --timeout 7200

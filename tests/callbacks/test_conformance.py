@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 
 import pytest
 
 from tests.callbacks.examples import ALL, EXAMPLES, LAST, NEED_GPU, kinds, put
 from tests.callbacks.training import STEPS, Keeper, run
+from tests.leftovers import threads
 from towerpack.callbacks import Callback, MovingAverageSummary
 from towerpack.core import logger
 from towerpack.train import SimpleTrainer
@@ -66,11 +66,11 @@ def test_it_says_what_it_does(kind):
 def test_failure_run_and_resume(example):
     """Survives a failure; then runs as if new; watches the steps it says; resumes exactly."""
     callback = example.make()
-    threads = threading.active_count()
+    before = threads()
     failed = Keeper(STEPS + 1)
     with pytest.raises(ZeroDivisionError):
         run(with_others(callback, Failing(STEPS + 2)), EPOCHS, keeper=failed)
-    assert threading.active_count() <= threads
+    assert not threads() - before
 
     callback = fresh_if_used_up(callback, example)
     whole = run(with_others(callback), EPOCHS)

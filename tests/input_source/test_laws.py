@@ -7,11 +7,12 @@ import inspect
 import itertools
 import json
 import threading
-import time
 
 import numpy as np
 import pytest
 
+from tests.dataflow.parallel.scripts import eventually
+from tests.leftovers import threads
 from towerpack import input_source
 from towerpack._tensorflow import tf
 from towerpack.dataflow import BatchData, DataFlow, DataFromList, MapData, send_dataflow_zmq
@@ -105,15 +106,9 @@ def points_of(ds):
 
 @pytest.fixture(autouse=True)
 def _no_thread_is_left():
-    def running():  # less those of TensorFlow's that have run some Python
-        return {t for t in threading.enumerate() if not isinstance(t, threading._DummyThread)}
-
-    before = running()
+    before = threads()
     yield
-    deadline = time.monotonic() + 10
-    while running() - before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not running() - before
+    eventually(lambda: not threads() - before, "threads that end")
 
 
 @contextlib.contextmanager

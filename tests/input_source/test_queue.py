@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 
+from tests.leftovers import threads
 from tests.tiny_model import TinyModel, tiny_flow
 from towerpack._tensorflow import tf
 from towerpack.dataflow import (
@@ -46,11 +47,11 @@ def test_everything_comes_in_order_epoch_after_epoch():
 
 
 def test_close_ends_the_thread_also_when_the_queue_is_full_and_twice():
-    before = threading.active_count()
+    before = threads()
     source = start(tiny_flow(), queue_size=1)
     source.close()
     source.close()
-    assert threading.active_count() == before
+    assert not threads() - before
 
 
 def test_an_exception_of_the_flow_is_raised_after_what_was_read():
@@ -299,7 +300,7 @@ def test_reset_state_begins_anew_and_refill_queue_with_the_next_pass():
 
 
 def test_a_source_can_be_set_up_again_after_it_was_closed():
-    before = threading.active_count()
+    before = threads()
     source = QueueInput(tiny_flow())
     for _ in range(2):
         source.setup(TinyModel().input_signature)
@@ -307,7 +308,7 @@ def test_a_source_can_be_set_up_again_after_it_was_closed():
         source.start()
         np.testing.assert_array_equal(read_function(source)()[0], stream(tiny_flow(), 1)[0])
         source.close()
-    assert threading.active_count() == before
+    assert not threads() - before
 
 
 def test_a_queue_of_the_users_own():

@@ -76,7 +76,3 @@ def eventually(condition, what: str = "") -> None:
     while not condition():
         assert time.monotonic() < deadline, f"it never came: {what or condition}"
         time.sleep(0.01)
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))

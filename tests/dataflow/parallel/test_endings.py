@@ -8,13 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.dataflow.parallel.scripts import alive, children, descriptors, eventually, run, start
+from tests.dataflow.parallel.scripts import alive, children, eventually, run, start
+from tests.leftovers import held
 from towerpack import dataflow as df
 from towerpack.core.launcher import START_METHODS, server
 
@@ -294,22 +294,22 @@ def mine():
 
 def test_close_in_the_middle_leaves_nothing():
     list(flow_of(3))
-    before = mine(), threading.active_count(), descriptors()
+    before, workers = held(), mine()
     iterator = iter(flow_of())
     next(iterator)
-    assert len(mine()) == len(before[0]) + 2
+    assert len(mine() - workers) == 2
     iterator.close()
     iterator.close()
-    assert (mine(), threading.active_count(), descriptors()) == before
+    assert not held() - before
 
 
 def test_an_abandoned_iterator_leaves_nothing():
     list(flow_of(3))
-    before = mine(), descriptors()
+    before = held()
     iterator = iter(flow_of())
     next(iterator)
     del iterator  # at once: no cycle, no collection needed
-    assert (mine(), descriptors()) == before
+    assert not held() - before
 
 
 def test_an_error_leaves_nothing_though_its_traceback_lives():
@@ -320,7 +320,7 @@ def test_an_error_leaves_nothing_though_its_traceback_lives():
         list(flow)
     except ZeroDivisionError as error:
         kept = error
-        assert mine() == before
+        assert not mine() - before
     assert "lambda" in "".join(kept.__notes__)
 
 
@@ -329,7 +329,7 @@ def test_the_end_of_a_pass_leaves_nothing():
     flow = flow_of(3)
     iterator = iter(flow)
     assert list(iterator) == [[0], [1], [2]]
-    assert mine() == before
+    assert not mine() - before
 
 
 def test_arrays_stay_valid_after_close():
@@ -368,12 +368,12 @@ def cycles(count, **options):
     for number in range(3):  # the first ones load what is loaded once
         once(number)
     gc.collect()
-    before = mine(), threading.active_count(), descriptors(), mappings()
+    before, mapped = held(), mappings()
     for number in range(count):
         once(number)
     gc.collect()
-    assert (mine(), threading.active_count(), descriptors()) == before[:3]
-    assert mappings() <= before[3] + 2
+    assert not held() - before
+    assert mappings() <= mapped + 2
 
 
 def mappings() -> int:

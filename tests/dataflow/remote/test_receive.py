@@ -2,7 +2,6 @@ import contextlib
 import gc
 import itertools
 import json
-import os
 import pickle
 import threading
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.dataflow.remote.ends import FAST, PATIENCE, wait_for
 from tests.dataflow.remote.proxy import free_port
+from tests.leftovers import descriptors, threads
 from towerpack.core import codec
 from towerpack.dataflow import BatchData, DataFromList, MapData
 from towerpack.dataflow.base import DataFlowTerminated
@@ -198,10 +198,6 @@ def test_closing_ends_the_wait_of_another_thread(address):
     assert values == []
 
 
-def descriptors():
-    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-
-
 @pytest.mark.parametrize("how", ["closed", "dropped"])
 def test_L4_nothing_is_left_behind(how):
     def once():
@@ -217,11 +213,11 @@ def test_L4_nothing_is_left_behind(how):
                 gc.collect()
 
     once()
-    threads, files = threading.active_count(), descriptors()
+    files, running = len(descriptors()), threads()
     for _ in range(10):
         once()
-    wait_for(lambda: threading.active_count() <= threads, "threads to end")
-    assert descriptors() <= files
+    wait_for(lambda: not threads() - running, "threads to end")
+    wait_for(lambda: len(descriptors()) <= files, "descriptors to be closed")
 
 
 def test_what_cannot_be_decoded_is_an_error_that_names_the_datapoint(address):
