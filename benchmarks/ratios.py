@@ -1,5 +1,6 @@
 """How contenders compare when the machine is noisy."""
 
+import math
 import statistics
 
 
@@ -15,3 +16,15 @@ def median_ratio(mine, other, key):
     """Their median; None where one of the two was not measured."""
     ratios = turn_ratios(mine, other, key)
     return statistics.median(ratios) if ratios else None
+
+
+def median_range(values, confidence=0.9):
+    """Where the median of all turns that there could be lies, so surely: from the lower of two
+    of `values` to the higher. From all of them, where they are too few for that.
+    """
+    ordered, count = sorted(values), len(values)
+    outside, cut = 2 / 2**count, 0  # how often all turns lie on one side of it
+    while outside + 2 * math.comb(count, cut + 1) / 2**count <= 1 - confidence:
+        cut += 1
+        outside += 2 * math.comb(count, cut) / 2**count
+    return ordered[cut], ordered[-1 - cut]

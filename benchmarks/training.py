@@ -7,6 +7,7 @@ Each contender is a process of its own, in its own environment, that is idle unl
 The repeats are interleaved: one turn of every contender, then the next, so that a noisy neighbour
 hits all alike. Speeds are those of the steady state, with the first epochs left out; reported are
 medians, and for the bars that towerpack has to reach the medians of the ratios in each repeat.
+Where the turns do not yet tell whether a bar is reached, those it compares have further ones.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collections import deque
 from pathlib import Path
 
 from trainers import work
-from trainers.bars import BARS
+from trainers.bars import BARS, undecided
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -129,6 +130,7 @@ def start(module: str, terminal: Terminal, *arguments: str) -> subprocess.Popen:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--most", type=int, default=15, help="repeats, where a bar is undecided")
     parser.add_argument("--seconds", type=float, default=5.0, help="of a turn, at least an epoch")
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--only", nargs="*", default=list(CONTENDERS), choices=list(CONTENDERS))
@@ -182,14 +184,28 @@ def measure(
             print(f"{model}: {error}", flush=True)
             continue
         settings.setdefault(module, {})[model] = contenders[-1].settings
-    for repeat in range(options.repeats):
+    for repeat in range(max(options.repeats, options.most)):
+        if repeat >= options.repeats:
+            contenders = still_needed(contenders, model, results)
         for contender in contenders:
             time.sleep(REFILL_SECONDS if model.startswith("E") else 0)
             answer = contender.measure(options.seconds)
             results.setdefault((model, contender.module), []).append(answer)
-        print(f"{model}: repeat {repeat + 1} of {options.repeats} done", flush=True)
+        if contenders:
+            print(f"{model}: repeat {repeat + 1}, {len(contenders)} contenders", flush=True)
     for contender in contenders:
         contender.close()
+
+
+def still_needed(contenders: list[Contender], model: str, results: Results) -> list[Contender]:
+    """Those of bars that are undecided. The others end, for good."""
+    running = {contender.module for contender in contenders}
+    bars = [b for b in BARS if b.model == model and b.contenders <= running]
+    needed = set().union(*(bar.contenders for bar in bars if undecided(bar, results)))
+    for contender in contenders:
+        if contender.module not in needed:
+            contender.close()
+    return [contender for contender in contenders if contender.module in needed]
 
 
 def measure_starts(modules: list[str], repeats: int, results: Results) -> None:
@@ -228,16 +244,17 @@ def report(results: Results, settings: dict[str, dict[str, str]]) -> None:
         for text in dict.fromkeys(by_model.values()):
             models = ", ".join(model for model, other in by_model.items() if other == text)
             print(f"| {module} on {models} | {text} |")
-    print("\n| bar | reached | single turns | wanted | |\n|---|---|---|---|---|")
+    print("\n| bar | reached | single turns | of them | wanted | |\n|---|---|---|---|---|---|")
     for bar in BARS:
         turns = bar.of_turns(results)
         if turns:
             value = statistics.median(turns)
             met = "yes" if bar.met(value) else "NO"
             span = f"{min(turns):.2f} to {max(turns):.2f}"
-            print(f"| {bar.words} | {value:.3f} | {span} | {bar.wanted()} | {met} |")
+            met += "?" if undecided(bar, results) else ""
+            print(f"| {bar.words} | {value:.3f} | {span} | {len(turns)} | {bar.wanted()} | {met} |")
         else:
-            print(f"| {bar.words} | | | {bar.wanted()} | not measured |")
+            print(f"| {bar.words} | | | | {bar.wanted()} | not measured |")
 
 
 def table(words: str, models: list[str], key: str, results: Results, median) -> None:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ratios import turn_ratios
+from ratios import median_range, turn_ratios
 
 
 class Ratio(NamedTuple):
@@ -15,6 +15,10 @@ class Ratio(NamedTuple):
     least: float | None = None
     most: float | None = None
     key: str = "rate"
+
+    @property
+    def contenders(self):
+        return {self.mine, self.other}
 
     def of_turns(self, results):
         mine, other = (results.get((self.model, module)) for module in (self.mine, self.other))
@@ -36,6 +40,10 @@ class Share(NamedTuple):
     most: float
     key: str
 
+    @property
+    def contenders(self):
+        return {self.mine}
+
     def of_turns(self, results):
         return [answer[self.key] for answer in results.get((self.model, self.mine), [])]
 
@@ -44,6 +52,12 @@ class Share(NamedTuple):
 
     def wanted(self):
         return f"at most {self.most}"
+
+
+def undecided(bar, results):
+    """Whether further turns may tell that it is met, or that it is not."""
+    turns = bar.of_turns(results)
+    return bool(turns) and len({bar.met(value) for value in median_range(turns)}) == 2
 
 
 def times(model, other, least):
