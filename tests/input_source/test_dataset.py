@@ -1,11 +1,14 @@
+import threading
 import time
 
 import numpy as np
 import pytest
 
+from tests.dataflow.parallel.scripts import eventually
 from towerpack._tensorflow import tf
 from towerpack.dataflow import DataFromList, MapData
 from towerpack.input_source import SignatureError, TFDatasetInput, dataflow_to_dataset
+from towerpack.input_source.cell import Cell
 
 NUMBERS = [tf.TensorSpec([], tf.int64, "n")]
 
@@ -40,6 +43,54 @@ def test_the_wait_is_measured_and_stays_after_close():
     assert source.waited >= 0.05
     source.close()
     assert source.waited >= 0.05
+
+
+def counting(ended):
+    """Numbers from 0, of a generator that tells when TensorFlow has let go of it."""
+
+    def numbers():
+        try:
+            yield from range(1000)
+        finally:
+            ended.append(True)
+
+    spec = tf.TensorSpec([], tf.int64)
+    return tf.data.Dataset.from_generator(numbers, output_signature=spec).prefetch(2)
+
+
+def test_a_new_beginning_and_the_end_free_the_iterator_before():
+    ended = []
+    source = TFDatasetInput(counting(ended))
+    read = start(source)
+    assert [int(read()[0]) for _ in range(3)] == [0, 1, 2]
+    assert not ended
+    source.reset_state()
+    eventually(lambda: len(ended) == 1, "the end of the first iterator")
+    assert [int(read()[0]) for _ in range(3)] == [0, 1, 2], "the graph has found the new one"
+    source.close()
+    eventually(lambda: len(ended) == 2, "the end of the second")
+
+
+def test_nobody_waits_for_the_end_of_an_iterator(monkeypatch):
+    """TensorFlow may take a minute for it, where datasets tune themselves."""
+    go_on, close = threading.Event(), Cell.close
+
+    def slow_close(cell):
+        if threading.current_thread() is not threading.main_thread():
+            go_on.wait()
+        elif cell is not waited:
+            pytest.fail("an iterator was freed in the thread that trains")
+        close(cell)
+
+    source = TFDatasetInput(tf.data.Dataset.range(5))
+    read = start(source)
+    waited = source.input._waited
+    monkeypatch.setattr(Cell, "close", slow_close)
+    read()
+    source.reset_state()
+    assert int(read()[0]) == 0
+    source.close()
+    go_on.set()
 
 
 def test_steps_can_be_compiled_only_where_shapes_are_known():

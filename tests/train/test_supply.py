@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from towerpack.input_source import QueueInput, TFDatasetInput
 from towerpack.train import (
     SimpleTrainer,
     SyncMultiGPUTrainer,
+    SyncMultiGPUTrainerParameterServer,
+    SyncMultiGPUTrainerReplicated,
     TrainConfig,
     launch_train_with_config,
 )
@@ -120,14 +123,38 @@ def train_on(source, trainer):
     )
 
 
+def weights(source, trainer):
+    tf.keras.utils.set_random_seed(7)
+    train_on(source, trainer)
+    return {name: v.numpy() for name, v in trainer.store.trainable().items()}
+
+
 @pytest.mark.parametrize("options", [{}, {"jit": True}, {"steps_per_call": 16}], ids=str)
 def test_a_queue_that_is_smaller_than_a_call(options, monkeypatch):
     monkeypatch.setattr("towerpack.train.pace.FIXED_PATIENCE_SECONDS", MOMENT)
-    tf.keras.utils.set_random_seed(7)
     queue = tf.queue.FIFOQueue(3, [tf.float32, tf.float32])
-    trainer = SimpleTrainer(**options)
-    train_on(QueueInput(BatchData(data(), 16), queue), trainer)
-    found = {name: v.numpy() for name, v in trainer.store.trainable().items()}
+    found = weights(QueueInput(BatchData(data(), 16), queue), SimpleTrainer(**options))
+    assert_close(found, trained(SimpleTrainer(steps_per_call=1), 16))
+
+
+@pytest.mark.parametrize(
+    ("make", "batch"),
+    [
+        (partial(SimpleTrainer, jit=True), 16),
+        (partial(SimpleTrainer, steps_per_call=7), 16),
+        (partial(SyncMultiGPUTrainerReplicated, 2), 8),
+        (partial(SyncMultiGPUTrainerReplicated, 2, steps_per_call=7), 8),
+        (partial(SyncMultiGPUTrainerParameterServer, 2), 8),
+    ],
+    ids=["compiled", "fused", "two towers", "two towers, fused", "two towers, shared"],
+)
+def test_every_way_to_train_from_a_dataset_that_tunes_itself(make, batch):
+    rows = tuple(np.stack(part) for part in zip(*data(), strict=True))
+    dataset = tf.data.Dataset.from_tensor_slices(rows).map(
+        lambda x, y: (x, y), num_parallel_calls=tf.data.AUTOTUNE
+    )
+    dataset = dataset.batch(batch, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+    found = weights(TFDatasetInput(dataset), make())
     assert_close(found, trained(SimpleTrainer(steps_per_call=1), 16))
 
 

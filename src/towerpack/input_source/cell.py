@@ -11,7 +11,7 @@ _numbers = itertools.count()  # resources are found by name, in the whole proces
 
 
 class Cell:
-    """A tensor in TensorFlow's memory, to be read and added to by graphs.
+    """A tensor in TensorFlow's memory, to be read, written and added to by graphs.
 
     No `tf.Variable`: those are found, and saved, by whoever traces the step. And no constant, of
     which TensorFlow would compute in advance what follows from it.
@@ -24,11 +24,14 @@ class Cell:
             self._handle = tf.raw_ops.VarHandleOp(
                 dtype=value.dtype, shape=value.shape, shared_name=f"towerpack_{next(_numbers)}"
             )
-            tf.raw_ops.AssignVariableOp(resource=self._handle, value=value)
+            self.write(value)
 
     def read(self) -> Any:
         value = tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=self._dtype)
         return tf.ensure_shape(value, self._shape)
+
+    def write(self, value: Any) -> None:
+        tf.raw_ops.AssignVariableOp(resource=self._handle, value=value)
 
     def add(self, value: Any) -> None:
         tf.raw_ops.AssignAddVariableOp(resource=self._handle, value=value)

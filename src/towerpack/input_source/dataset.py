@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -60,7 +61,8 @@ class _DatasetReader(FeedfreeInput):
         self._endless = cardinality != tf.data.UNKNOWN_CARDINALITY
         self._skip = 0
         self._started = False
-        self._iterator: Any = None
+        # Graphs find the iterator there, so that another can take its place.
+        self._iterator: Cell | None = None
         self._waited: Cell | None = None
 
     def setup(self, signature: Sequence[Any]) -> None:
@@ -73,8 +75,7 @@ class _DatasetReader(FeedfreeInput):
             "output_shapes": [s.shape for s in tf.nest.flatten(spec)],
         }
         with tf.init_scope(), tf.device(HOST):
-            # An iterator of our own, which `MakeIterator` can set anew while graphs hold it.
-            self._iterator = tf.raw_ops.AnonymousIteratorV3(**self._types)
+            self._iterator = Cell(tf.raw_ops.AnonymousIteratorV3(**self._types))
             self._waited = Cell(tf.zeros([], tf.float64))
         self._started = False
 
@@ -86,14 +87,18 @@ class _DatasetReader(FeedfreeInput):
         if self._iterator is None:
             raise RuntimeError("expected setup(signature) before start()")
         with tf.device(HOST):
+            iterator = tf.raw_ops.AnonymousIteratorV3(**self._types)
             variant = tf.data.experimental.to_variant(dataset)
-            tf.raw_ops.MakeIterator(dataset=variant, iterator=self._iterator)
+            tf.raw_ops.MakeIterator(dataset=variant, iterator=iterator)
+            former = Cell(self._iterator.read())
+            self._iterator.write(iterator)
+        _free(former)
         self._started = True
 
     def get_input_tensors(self) -> list[Any]:
         begin = tf.timestamp()
-        with tf.control_dependencies([begin]):
-            flat = tf.raw_ops.IteratorGetNext(iterator=self._iterator, **self._types)
+        with tf.control_dependencies([begin]), tf.device(HOST):
+            flat = tf.raw_ops.IteratorGetNext(iterator=self._iterator.read(), **self._types)
         with tf.control_dependencies(flat):
             waited = tf.timestamp() - begin
         if self._waited is not None:
@@ -159,8 +164,19 @@ class _DatasetReader(FeedfreeInput):
             self._waited_before = self.waited
             self._waited.close()
             self._waited = None
-        self._iterator = None
+        if self._iterator is not None:
+            _free(self._iterator)
+            self._iterator = None
         self._started = False
+
+
+def _free(iterator: Cell) -> None:
+    """Lets go of the only reference to an iterator, in a thread that may have to wait for it.
+
+    An iterator that tunes itself ends when the thread that tunes it does, and that one now and
+    then sleeps on: for as long again as the iterator has lived, up to a minute (TensorFlow 2.21).
+    """
+    threading.Thread(target=iterator.close, name="towerpack-free-iterator", daemon=True).start()
 
 
 def dataflow_to_dataset(df: Any, types: Any) -> Any:
