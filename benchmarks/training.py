@@ -3,7 +3,8 @@
 
     make bench-train
 
-Each contender is a process of its own, in its own environment, that is idle unless it is its turn.
+Each contender is a process of its own, in its own environment, that is stopped unless it is its
+turn: while it merely waited, tf.data's tuning would sleep longer and longer, and Keras wait for it.
 The repeats are interleaved: one turn of every contender, then the next, so that a noisy neighbour
 hits all alike. Speeds are those of the steady state, with the first epochs left out; reported are
 medians, and for the bars that towerpack has to reach the medians of the ratios in each repeat.
@@ -17,6 +18,7 @@ import json
 import os
 import platform
 import pty
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -96,6 +98,7 @@ class Contender:
             module, self.terminal, "trainers.serve", f"trainers.{module}", model, directory
         )
         self.settings = self._answer()["ready"]
+        self._signal(signal.SIGSTOP)
 
     def _answer(self) -> dict:
         line = self.process.stdout.readline()
@@ -105,11 +108,18 @@ class Contender:
             raise RuntimeError(f"{self.module}: {answer['error']}\n{self.terminal.text()}")
         return answer
 
+    def _signal(self, number: signal.Signals) -> None:
+        os.killpg(self.process.pid, number)
+
     def measure(self, seconds: float) -> dict:
+        self._signal(signal.SIGCONT)
         print(json.dumps(seconds), file=self.process.stdin, flush=True)
-        return self._answer()
+        answer = self._answer()
+        self._signal(signal.SIGSTOP)
+        return answer
 
     def close(self) -> None:
+        self._signal(signal.SIGCONT)
         self.process.stdin.close()
         self.process.wait(60)
 
@@ -122,6 +132,7 @@ def start(module: str, terminal: Terminal, *arguments: str) -> subprocess.Popen:
         stderr=terminal.theirs,
         text=True,
         cwd=HERE,
+        process_group=0,
     )
     os.close(terminal.theirs)
     return process
