@@ -84,21 +84,26 @@ class _DatasetReader(FeedfreeInput):
             self._make(self._dataset.skip(self._skip) if self._skip else self._dataset)
 
     def _make(self, dataset: Any) -> None:
-        if self._iterator is None:
-            raise RuntimeError("expected setup(signature) before start()")
+        place = self._place("start()")
         with tf.device(HOST):
             iterator = tf.raw_ops.AnonymousIteratorV3(**self._types)
             variant = tf.data.experimental.to_variant(dataset)
             tf.raw_ops.MakeIterator(dataset=variant, iterator=iterator)
-            former = Cell(self._iterator.read())
-            self._iterator.write(iterator)
+            former = Cell(place.read())
+            place.write(iterator)
         _free(former)
         self._started = True
 
+    def _place(self, caller: str) -> Cell:
+        if self._iterator is None:
+            raise RuntimeError(f"expected setup(signature) before {caller}")
+        return self._iterator
+
     def get_input_tensors(self) -> list[Any]:
+        place = self._place("get_input_tensors()")
         begin = tf.timestamp()
         with tf.control_dependencies([begin]), tf.device(HOST):
-            flat = tf.raw_ops.IteratorGetNext(iterator=self._iterator.read(), **self._types)
+            flat = tf.raw_ops.IteratorGetNext(iterator=place.read(), **self._types)
         with tf.control_dependencies(flat):
             waited = tf.timestamp() - begin
         if self._waited is not None:
