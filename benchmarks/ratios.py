@@ -19,11 +19,11 @@ def median_ratio(mine, other, key):
 
 
 def median_range(values, confidence=0.9):
-    """Where the median of all turns that there could be lies, so surely: from the lower of two
-    of `values` to the higher. From all of them, where they are too few for that.
+    """From where to where the true median may lie, given these `values`: the narrowest pair of
+    them, equally far from both ends, between which it lies so surely. Of few values, the outermost.
     """
     ordered, count = sorted(values), len(values)
-    outside, cut = 2 / 2**count, 0  # how often all turns lie on one side of it
+    outside, cut = 2 / 2**count, 0  # how often all values lie on one side of it
     while outside + 2 * math.comb(count, cut + 1) / 2**count <= 1 - confidence:
         cut += 1
         outside += 2 * math.comb(count, cut) / 2**count

@@ -198,12 +198,13 @@ def measure(
     for repeat in range(max(options.repeats, options.most)):
         if repeat >= options.repeats:
             contenders = still_needed(contenders, model, results)
+            if not contenders:
+                break
         for contender in contenders:
             time.sleep(REFILL_SECONDS if model.startswith("E") else 0)
             answer = contender.measure(options.seconds)
             results.setdefault((model, contender.module), []).append(answer)
-        if contenders:
-            print(f"{model}: repeat {repeat + 1}, {len(contenders)} contenders", flush=True)
+        print(f"{model}: repeat {repeat + 1}, {len(contenders)} contenders", flush=True)
     for contender in contenders:
         contender.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 from tests.dataflow.parallel.scripts import children
 
@@ -24,10 +25,11 @@ def threads() -> set[str]:
 
 
 def descriptors() -> set[str]:
-    found = set()
-    for number in os.listdir("/proc/self/fd"):
+    """None on systems that do not list them."""
+    table, found = Path("/proc/self/fd"), set()
+    for number in os.listdir(table) if table.is_dir() else ():
         try:
-            found.add(f"descriptor {number} {os.readlink(f'/proc/self/fd/{number}')}")
+            found.add(f"descriptor {number} {os.readlink(table / number)}")
         except FileNotFoundError:
             pass  # the one by which they were listed
     return found

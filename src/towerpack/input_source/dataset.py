@@ -178,8 +178,8 @@ class _DatasetReader(FeedfreeInput):
 def _free(iterator: Cell) -> None:
     """Lets go of the only reference to an iterator, in a thread that may have to wait for it.
 
-    An iterator that tunes itself ends when the thread that tunes it does, and that one now and
-    then sleeps on: for as long again as the iterator has lived, up to a minute (TensorFlow 2.21).
+    An iterator that tunes itself ends when the thread that tunes it does, and that one at times
+    sleeps on until its next look: at intervals that double, up to a minute (TensorFlow 2.21).
     """
     threading.Thread(target=iterator.close, name="towerpack-free-iterator", daemon=True).start()
 
