@@ -11,6 +11,10 @@ from tests.dataflow.remote.test_receive import numbers, sending, until_terminate
 from towerpack.core import codec
 from towerpack.dataflow import DataFromList, MapData
 from towerpack.dataflow.remote import RemoteDataZMQ, send_dataflow_zmq
+from towerpack.dataflow.remote.link import Endpoints
+from towerpack.dataflow.remote.link_options import LinkCounts
+from towerpack.dataflow.remote.outbox import Outbox
+from towerpack.dataflow.remote.pump import Pump
 
 
 @pytest.fixture
@@ -37,6 +41,18 @@ send_dataflow_zmq([[0], [1]], {address!r})
         _, errors = process.communicate(timeout=PATIENCE)
     assert b"KeyboardInterrupt" in errors
     assert process.returncode in (1, -signal.SIGINT, 130)
+
+
+@pytest.mark.timeout(60)
+def test_a_lock_that_an_interrupt_left_taken_does_not_keep_a_pump_from_closing(address):
+    """Ctrl-C after `with pump.condition` has taken it and before its block begins."""
+    counts = LinkCounts()
+    ends = Endpoints([address], True, 1, FAST, None)
+    pump = Pump(Outbox(1, FAST, counts), ends, counts)
+    pump.condition.acquire()
+    pump.condition.acquire()
+    pump.close()
+    assert not pump._thread.is_alive()
 
 
 def test_a_relay_passes_on_and_ends_with_its_source(address):

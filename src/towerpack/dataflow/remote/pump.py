@@ -97,8 +97,17 @@ class Pump:
         with contextlib.suppress(OSError):  # full of rings, or closed already
             self._bell.send(b"\0")
         if self._thread is not threading.current_thread():
+            self._let_go()
             self._thread.join()
             self._raise_failure()
+
+    def _let_go(self) -> None:
+        """Gives back the lock if this thread has it: Ctrl-C can strike after `with condition` has
+        taken it and before its block begins, and the thread that is to end would wait for it.
+        """
+        with contextlib.suppress(RuntimeError):  # it has it no longer
+            while True:
+                self.condition.release()
 
     def _raise_failure(self) -> None:
         """Raises what happened in the thread, once."""
