@@ -201,6 +201,8 @@ class SeparateGANTrainer(GANTrainer):
         super().__init__(input, model, **options)
 
     def objectives(self, tower: TowerTensorHandle) -> Sequence[Objective]:
+        if tower.context.probing:  # both optimizers make their variables
+            return super().objectives(tower)
         return [self.objective(self._network)]
 
     def build_updates(self, inputs: Sequence[Any] | None) -> tuple[list[BuiltTower], Any]:

@@ -22,6 +22,7 @@ from towerpack.tower import (
     TracedTower,
     get_global_step_var,
 )
+from towerpack.tower.optimizer.base import scaled
 from towerpack.tower.precision import float32_variables, half_inputs
 from towerpack.tower.summary import ALL_SUMMARIES, collect_summaries, update_moving_averages
 from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
@@ -171,6 +172,10 @@ class TowerTrainer(Trainer):
     ) -> None:
         self.input_source.start()
         super().main_loop(steps_per_epoch, starting_epoch, max_epoch)
+        # After all callbacks: a checkpoint from which a run resumes has the weights of its step.
+        for index in range(len(self.stores)):
+            for optimizer in self.optimizers_of(index):
+                optimizer.finalize()
 
     def run_step(self) -> None:
         """One step by itself, with what callbacks want of it."""
@@ -386,8 +391,15 @@ class TowerTrainer(Trainer):
         probe = Probe()
 
         def build(*inputs: Any) -> None:
-            with probe.recording(self._step_counter), self._context(index, probing=True):
-                self._call_tower(inputs)
+            with (
+                probe.recording(self._step_counter),
+                self._context(index, probing=True) as context,
+                tf.GradientTape() as tape,
+            ):
+                handle = self._call_tower(inputs)
+                context.store.adopt_all(tape.watched_variables())
+                for objective in self.objectives(handle):
+                    objective.optimizer.loss_scale(list(objective.weights))  # makes its variables
 
         with self._device(index):
             v1.wrap_function(build, list(self.tower_func.signature))
@@ -455,10 +467,16 @@ class TowerTrainer(Trainer):
             return self.tower_func(*half_inputs(inputs, self.options.precision))
 
     def _gradients(self, tape: Any, objective: Objective) -> list[tuple[Any, Any]]:
-        """The gradients of one objective by variable, times the loss scale."""
+        """The gradients of one objective by variable, times the trainer's loss scale."""
         cost, weights = objective.cost, list(objective.weights)
         first = self._loss_scale.factor(cost.dtype) if self._loss_scale else None
-        return checked_gradients(tape.gradient(cost, weights, output_gradients=first), weights)
+        scale = objective.optimizer.loss_scale(weights)
+        if scale is not None:
+            scale = tf.cast(scale, cost.dtype)
+            first = scale if first is None else first * scale
+        gradients = tape.gradient(cost, weights, output_gradients=first)
+        pairs = checked_gradients(gradients, weights)
+        return pairs if scale is None else [(scaled(g, 1 / scale), v) for g, v in pairs]
 
     def _build_tower(self, index: int, inputs: Sequence[Any] | None) -> BuiltTower:
         if inputs is None:

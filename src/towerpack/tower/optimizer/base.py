@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
+from towerpack.core import logger
 from towerpack.tower.store import VariableStore
 
 GradsAndVars = Sequence[tuple[Any, Any]]
@@ -21,6 +22,17 @@ class Optimizer:
 
     def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define apply_gradients()")
+
+    def loss_scale(self, variables: Sequence[Any]) -> Any:
+        """The factor that gradients of `variables` must be taken with; None if there is none.
+
+        The trainer multiplies the cost by it and divides the gradients by it again, so that
+        `apply_gradients` and all that wraps it receive gradients of the cost itself.
+        """
+        return None
+
+    def finalize(self) -> None:
+        """Sets the weights to their final values, after the last step."""
 
     def take_in_variables(self, store: VariableStore) -> None:
         """Puts variables that were not made in the store into it, once the step is built."""
@@ -38,6 +50,14 @@ def as_optimizer(optimizer: Any) -> Optimizer:
         "expected an optimizer of towerpack, tf.keras.optimizers or tf.compat.v1.train, received "
         f"{optimizer!r} ({type(optimizer).__name__})"
     )
+
+
+def scaled(gradient: Any, factor: Any) -> Any:
+    """The gradient times a scalar, in the gradient's dtype; that of an embedding stays sparse."""
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values * tf.cast(factor, gradient.values.dtype)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)
 
 
 class V1Optimizer(Optimizer):
@@ -97,12 +117,28 @@ class KerasOptimizer(Optimizer):
 
     def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
         gradients, variables = zip(*grads_and_vars, strict=True)
+        scale = self.loss_scale(variables)
+        if scale is not None:  # Keras divides by it
+            gradients = tuple(scaled(gradient, scale) for gradient in gradients)
+        # With the variables: the optimizer may have been built with more of them, in another order.
+        self.optimizer.apply(list(gradients), list(variables))
+
+    def loss_scale(self, variables: Sequence[Any]) -> Any:
         if not self.optimizer.built:
             # Outside of the trace, so that the slots are real variables, and apart from the store,
             # which takes them in below under names that Keras gives them.
             with tf.init_scope(), VariableStore.current().aside():
                 self.optimizer.build(list(variables))
-        self.optimizer.apply(list(gradients))
+        scale = self.optimizer.scale_loss(1.0)
+        return scale if tf.is_tensor(scale) or scale != 1.0 else None
+
+    def finalize(self) -> None:
+        """Replaces the weights by their moving averages where `use_ema` says so, as `fit` does."""
+        inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        if inner.use_ema:
+            # Keras pairs its averages with the variables by the order that it was built with.
+            self.optimizer.finalize_variable_values(inner._trainable_variables)
+            logger.info("the weights are now their moving averages (use_ema of the optimizer)")
 
     def take_in_variables(self, store: VariableStore) -> None:
         """Takes the variables in under names that do not depend on how many optimizers came before.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf
@@ -21,6 +21,12 @@ class ProxyOptimizer(Optimizer):
 
     def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
         self.optimizer.apply_gradients(grads_and_vars)
+
+    def loss_scale(self, variables: Sequence[Any]) -> Any:
+        return self.optimizer.loss_scale(variables)
+
+    def finalize(self) -> None:
+        self.optimizer.finalize()
 
     def take_in_variables(self, store: VariableStore) -> None:
         self.optimizer.take_in_variables(store)
