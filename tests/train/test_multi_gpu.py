@@ -163,6 +163,22 @@ def test_synchronized_batch_norm_equals_one_tower_of_twice_the_batch():
         assert_close(towers, trained(SimpleTrainer(), 16, Normalized()))
 
 
+@pytest.mark.parametrize("kind", ["shared", "replicated"])
+def test_synchronized_batch_norm_does_not_cancel_where_the_mean_is_large(kind):
+    class Normalized(Model):
+        def build_graph(self, x, y):
+            return super().build_graph(BatchNorm("bn", x, sync_statistics=True, momentum=0.5), y)
+
+    x, y = (np.stack(column) for column in zip(*data(), strict=True))
+    flow = DataFromArrays(x + 10_000, y, shuffle=False)
+    towers, one = SYNCHRONOUS[kind](), SimpleTrainer()
+    weights = trained(towers, 8, Normalized(), flow=flow)
+    assert_close(weights, trained(one, 16, Normalized(), flow=flow), tolerance=1e-3)
+    variances = [trainer.store["bn/variance/EMA"].numpy() for trainer in (towers, one)]
+    np.testing.assert_allclose(*variances, rtol=1e-3)
+    assert np.abs(variances[0] - 1).max() < 1
+
+
 def test_towers_know_their_number():
     seen = set()
 

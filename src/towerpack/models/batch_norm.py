@@ -191,13 +191,13 @@ def batch_moments(x: Any, layout: str) -> Moments:
 def synchronized(x: Any, layout: str) -> Moments:
     """The moments over the batches of all replicas; gradients flow through to each of them."""
     own = batch_moments(x, layout)
-    # Sums, so that replicas with fewer datapoints count for less; one reduction for the three.
-    total, squares, count = tf.distribute.get_replica_context().all_reduce(
-        tf.distribute.ReduceOp.SUM,
-        [own.mean * own.count, (own.variance + tf.square(own.mean)) * own.count, own.count],
-    )
+    replica, add = tf.distribute.get_replica_context(), tf.distribute.ReduceOp.SUM
+    # Sums, so that replicas with fewer datapoints count for less.
+    total, count = replica.all_reduce(add, [own.mean * own.count, own.count])
     mean = total / count
-    return Moments(mean, tf.maximum(squares / count - tf.square(mean), 0.0), count)
+    # A second reduction: E[x^2] - E[x]^2 in one would cancel where the mean is large.
+    squares = replica.all_reduce(add, (own.variance + tf.square(own.mean - mean)) * own.count)
+    return Moments(mean, squares / count, count)
 
 
 def _must_synchronize() -> bool:
