@@ -15,6 +15,7 @@ from towerpack._tensorflow import tf
 from towerpack.models import LinearWrap, argscope, get_arg_scope
 from towerpack.models.registry import get_registered_layer, layer_names
 from towerpack.tower import TowerContext, VariableStore
+from towerpack.tower.precision import half_layers
 
 LAYERS = sorted(CASES)
 WITH_FORMATS = [
@@ -309,6 +310,19 @@ def test_half_precision(name, dtype):
         # Where rounding moved an element over a kink (ReLU, maximum), its gradient jumps.
         off = np.abs(got - wanted) > HALF[dtype] * max(np.abs(wanted).max(), 1)
         assert off.mean() <= 0.1, (np.abs(got - wanted).max(), np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_of_a_tower_in_half_precision_take_and_return_float32(name):
+    case, layer = CASES[name], get_registered_layer(name)
+    reference, dtype = inferring(name), tf.bfloat16
+    with TowerContext("", is_training=False, store=reference.store), half_layers(dtype.name):
+        output = layer("it", tf.constant(case.data()), **case.arguments)
+    expected = reference(case.data())[0]
+    assert output.dtype == tf.float32
+    assert hasattr(output, "variables") == (reference.variables is not None)
+    off = np.abs(output - expected) > HALF[dtype] * max(np.abs(expected).max(), 1)
+    assert off.mean() <= 0.1
 
 
 @pytest.mark.parametrize("name", WITH_FORMATS)

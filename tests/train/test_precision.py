@@ -3,7 +3,8 @@ import pytest
 
 from tests.train.test_multi_gpu import OPTIMIZERS, SYNCHRONOUS, Model, assert_close, trained
 from towerpack._tensorflow import tf
-from towerpack.models import BatchNorm, FullyConnected
+from towerpack.dataflow import DataFromArrays
+from towerpack.models import BatchNorm, FullyConnected, layer_register
 from towerpack.tower import gradproc, optimizer
 from towerpack.train import SimpleTrainer, SyncMultiGPUTrainer, SyncMultiGPUTrainerReplicated
 
@@ -38,22 +39,59 @@ def test_a_step_that_overflows_is_left_out_and_halves_the_scale():
     np.testing.assert_array_equal(weights["big/W"], 0)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_half_precision_trains_variables_of_float32(precision):
+HALF = ["bfloat16", "float16"]
+
+
+@pytest.mark.parametrize("precision", HALF)
+def test_layers_compute_in_half_precision_and_variables_are_float32(precision):
+    kinds = set()
+
     class Normalized(Model):
         def build_graph(self, x, y):
-            self.computed_in = x.dtype.name
             hidden = BatchNorm("bn", FullyConnected("fc0", x, 8))
-            output = FullyConnected("fc1", tf.nn.tanh(hidden), 1)
-            return tf.reduce_mean(
-                tf.square(tf.cast(output[:, 0], tf.float32) - tf.cast(y, "float32"))
-            )
+            cost = tf.reduce_mean(tf.square(FullyConnected("fc1", tf.nn.tanh(hidden), 1)[:, 0] - y))
+            products = [op for op in cost.graph.get_operations() if op.type == "MatMul"]
+            kinds.update(op.outputs[0].dtype.name for op in products)
+            return cost
 
-    model = Normalized()
-    half = trained(SimpleTrainer(precision=precision), 16, model)
-    assert model.computed_in == precision
+    half = trained(SimpleTrainer(precision=precision), 16, Normalized())
+    assert kinds == {precision}
     assert {value.dtype.name for value in half.values()} == {"float32"}
     assert_close(half, trained(SimpleTrainer(), 16, Normalized()), tolerance=0.1)
+
+
+@pytest.mark.parametrize("precision", HALF)
+def test_half_precision_does_not_round_targets(precision):
+    """The constant that is nearest to targets of 1000.25 and 1001.25, which half would round."""
+
+    class Constant(Model):
+        def build_graph(self, x, y):
+            assert x.dtype == y.dtype == tf.float32
+            level = tf.compat.v1.get_variable("level", [], initializer=tf.zeros_initializer())
+            zero = 0.0 * FullyConnected("fc", x, 1)[:, 0]
+            labels = tf.cast(tf.cast(y, tf.int32), tf.float32) + 0.25  # float32 by a cast, too
+            return tf.reduce_mean(tf.square(zero + level - y)) + tf.reduce_mean(labels - y)
+
+    y = np.tile(np.float32([1000.25, 1001.25]), 48)
+    flow = DataFromArrays(np.ones((96, 6), np.float32), y, shuffle=False)
+    model = Constant(lambda: optimizer.SGD(0.5))
+    weights = trained(SimpleTrainer(precision=precision), 16, model, flow=flow)
+    np.testing.assert_allclose(weights["level"], 1000.75, rtol=1e-6)
+
+
+def test_a_layer_of_the_users_own_computes_in_float32():
+    @layer_register()
+    def Shifted(x):
+        assert x.dtype == tf.float32
+        shift = tf.compat.v1.get_variable("shift", [], initializer=tf.zeros_initializer())
+        return FullyConnected("fc", x + shift, 1)
+
+    class Own(Model):
+        def build_graph(self, x, y):
+            return tf.reduce_mean(tf.square(Shifted("own", x)[:, 0] - y))
+
+    weights = trained(SimpleTrainer(precision="bfloat16"), 16, Own(lambda: optimizer.SGD(0.01)))
+    assert set(weights) == {"own/shift", "own/fc/W", "own/fc/b"}
 
 
 @pytest.mark.parametrize("kind", ["shared", "replicated"])

@@ -13,6 +13,7 @@ from towerpack._tensorflow import tf, v1
 from towerpack.models.argscope import get_arg_scope
 from towerpack.models.table import record_layer
 from towerpack.tower import get_current_tower_context
+from towerpack.tower.precision import in_layer_precision
 
 # Several under one name where two modules of a user chose the same.
 _layers: dict[str, list[Callable[..., Any]]] = {}
@@ -111,6 +112,7 @@ class _Layer:
         self.func, self.log_shape = func, log_shape
         self.use_scope, self.renamed = use_scope, renamed
         self.name = func.__name__
+        self.is_own = func.__module__.startswith(f"{_OWN}.")
         parameters = list(inspect.signature(func).parameters.values())
         self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
         named = [p for p in parameters[1:] if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
@@ -141,7 +143,10 @@ class _Layer:
 
     def in_open_scope(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """The layer without a scope of its own: its variables in the one that is open."""
-        return self.func(x, **self._merge(args, kwargs))
+        arguments = self._merge(args, kwargs)
+        if self.is_own:
+            return in_layer_precision(self.func, x, arguments)
+        return self.func(x, **arguments)
 
     def _split(self, args: tuple[Any, ...]) -> tuple[str | None, Any, tuple[Any, ...]]:
         args_left = args

@@ -1,28 +1,27 @@
-"""Computing in half precision while variables stay in float32."""
+"""Layers that compute in half precision, while variables and all the rest stay in float32."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import contextvars
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.tower.varreplace import custom_getter_scope
 
 HALF = ("bfloat16", "float16")
-
-
-def half_inputs(inputs: Sequence[Any], precision: str) -> list[Any]:
-    """The inputs with those of float32 in half precision: what layers compute in follows."""
-    return [tf.cast(x, precision) if x.dtype == tf.float32 else x for x in inputs]
+_precision: contextvars.ContextVar[str | None] = contextvars.ContextVar("precision", default=None)
 
 
 @contextlib.contextmanager
-def float32_variables() -> Iterator[None]:
-    """Within it a variable asked for in half precision is kept in float32 and read in half.
+def half_layers(precision: str) -> Iterator[None]:
+    """While open, towerpack's layers compute in `precision`; what they take and return is float32.
 
-    So small updates are not lost, and a checkpoint fits whatever a model computes in. Layers of
-    Keras follow their own policy (`keras.mixed_precision`), not this.
+    Inputs, targets and costs are not rounded, and a layer's output can be combined with them. A
+    variable that a layer asks for in half precision is kept in float32 and read in half, so that
+    small updates are not lost and a checkpoint fits whatever a model computes in. Keras layers
+    follow their own policy (`keras.mixed_precision`) instead.
     """
 
     def getter(getter: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -32,5 +31,41 @@ def float32_variables() -> Iterator[None]:
         kwargs["dtype"] = tf.float32
         return tf.cast(getter(*args, **kwargs), wanted)
 
-    with custom_getter_scope(getter):
+    with _set(precision), custom_getter_scope(getter):
         yield
+
+
+def in_layer_precision(layer: Callable[..., Any], x: Any, arguments: dict[str, Any]) -> Any:
+    """Calls `layer(x, **arguments)`, in half precision while `half_layers` is open."""
+    precision = _precision.get()
+    if precision is None:
+        return layer(x, **arguments)
+    with _set(None):  # layers inside of this one get tensors that are in half already
+        x, arguments = tf.nest.map_structure(lambda t: _as_half(t, precision), (x, arguments))
+        output = layer(x, **arguments)
+    return tf.nest.map_structure(_as_float32, output)
+
+
+def _as_half(value: Any, precision: str) -> Any:
+    # A scalar is a setting of the layer and not what it computes on.
+    if isinstance(value, tf.Tensor) and value.dtype == tf.float32 and value.shape.rank != 0:
+        return tf.cast(value, precision)
+    return value
+
+
+def _as_float32(value: Any) -> Any:
+    if not isinstance(value, tf.Tensor) or value.dtype.name not in HALF:
+        return value
+    output = tf.cast(value, tf.float32)
+    if hasattr(value, "variables"):
+        output.variables = value.variables
+    return output
+
+
+@contextlib.contextmanager
+def _set(precision: str | None) -> Iterator[None]:
+    token = _precision.set(precision)
+    try:
+        yield
+    finally:
+        _precision.reset(token)

@@ -26,8 +26,8 @@ class StepOptions:
             it is faster. Models that draw random numbers are left out, as XLA draws others.
         steps_per_call: how many steps that nobody watches run in one call; 'auto' by measuring.
             With op determinism on nothing is measured, so that equal seeds give equal runs.
-        precision: 'float32', 'bfloat16' or 'float16': what towerpack's layers compute in, with
-            variables in float32.
+        precision: 'float32', 'bfloat16' or 'float16': what towerpack's layers compute in. Their
+            inputs, outputs and variables, the targets and the cost are float32.
         loss_scale: a number or 'dynamic', which is the default with float16.
 
     >>> StepOptions(precision="float16").scaling

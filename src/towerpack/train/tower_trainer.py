@@ -23,7 +23,7 @@ from towerpack.tower import (
     get_global_step_var,
 )
 from towerpack.tower.optimizer.base import scaled
-from towerpack.tower.precision import float32_variables, half_inputs
+from towerpack.tower.precision import half_layers
 from towerpack.tower.summary import ALL_SUMMARIES, collect_summaries, update_moving_averages
 from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
 from towerpack.train.base import Trainer
@@ -463,8 +463,8 @@ class TowerTrainer(Trainer):
     def _call_tower(self, inputs: Sequence[Any]) -> TowerTensorHandle:
         if self.options.precision == "float32":
             return self.tower_func(*inputs)
-        with float32_variables():
-            return self.tower_func(*half_inputs(inputs, self.options.precision))
+        with half_layers(self.options.precision):
+            return self.tower_func(*inputs)
 
     def _gradients(self, tape: Any, objective: Objective) -> list[tuple[Any, Any]]:
         """The gradients of one objective by variable, times the trainer's loss scale."""
