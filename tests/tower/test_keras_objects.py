@@ -29,7 +29,7 @@ def square_error(y, output):
     return tf.reduce_mean((y - output) ** 2)
 
 
-def train(network, optimizer=lambda: keras.optimizers.SGD(0.1), x_shape=(4,), start=None):
+def train(network, optimizer=lambda: keras.optimizers.SGD(0.1), x_shape=(4,)):
     """Trains `network(x)` in a tower; returns the trainer, and the values it began with by name."""
     signature = [tf.TensorSpec([None, *x_shape], tf.float32, "x"), SIGNATURE[1]]
     data = BatchData(DataFromArrays(*arrays(x_shape), shuffle=False), BATCH)
@@ -165,3 +165,96 @@ def test_losses_of_a_layer_are_those_of_its_latest_call():
     for _ in range(2):
         dropped(layer, is_training=True)
         assert len(layer.losses) == 1
+
+
+def frozen_by_argument():
+    return [
+        layers.Dense(5, name="a", trainable=False),
+        layers.BatchNormalization(name="bn", trainable=False),
+        layers.Dense(2, name="b"),
+    ]
+
+
+def frozen_after_building():
+    made = with_batch_norm()
+    made[0].build([None, 4])
+    made[0].trainable = False
+    return made
+
+
+def frozen_before_building():
+    made = with_batch_norm()
+    made[0].trainable = False
+    return made
+
+
+@PLACES
+@pytest.mark.parametrize(
+    "make", [frozen_by_argument, frozen_after_building, frozen_before_building]
+)
+def test_frozen_layers_are_not_trained(place, make):
+    trainer, begin = train(place(make))
+    np.testing.assert_array_equal(trainer.store["a/kernel"], begin["a/kernel"])
+    assert "a/kernel" not in trainer.store.trainable()
+    assert np.abs(trainer.store["b/kernel"] - begin["b/kernel"]).max() > 0.01
+    assert_same(trainer, fit(as_model(make), begin))
+
+
+class FrozenByItself(layers.Layer):
+    """Frozen before it has any layers, so that no variable knows."""
+
+    def __init__(self):
+        super().__init__(name="outer")
+        self.trainable = False
+        self.inner = layers.Dense(4, name="inner")
+
+    def build(self, shape):
+        self.inner.build(shape)
+
+    def call(self, x):
+        return self.inner(x)
+
+
+def test_a_layer_of_layers_is_frozen_as_a_whole():
+    trainer, begin = train(inside(lambda: [FrozenByItself(), layers.Dense(2, name="b")]))
+    assert list(trainer.store.trainable()) == ["b/kernel", "b/bias"]
+    assert trainer.store.why_frozen(trainer.store["outer/inner/kernel"]) == "outer.trainable=False"
+    np.testing.assert_array_equal(trainer.store["outer/inner/kernel"], begin["outer/inner/kernel"])
+
+
+def test_a_change_of_trainable_counts_in_the_next_run_and_not_in_this_one():
+    model = as_model(with_batch_norm)
+    model.layers[1].trainable = False
+    trainer, _ = train(model)
+    assert len(trainer.store.trainable()) == 4
+    model.layers[1].trainable = True
+    assert len(trainer.store.trainable()) == 4
+    again, begin = train(model)
+    assert len(again.store.trainable()) == 6
+    assert np.abs(again.store["a/kernel"] - begin["a/kernel"]).max() > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frozen", [False, True])
+def test_fine_tuning_a_model_of_keras_applications(frozen):
+    shape = (32, 32, 3)
+
+    def make():
+        base = keras.applications.MobileNetV2(
+            shape, alpha=0.35, include_top=False, weights=None, pooling="avg"
+        )
+        base.trainable = not frozen
+        return base
+
+    base, head = make(), layers.Dense(2, name="head")
+    # A small rate: through 52 normalizations of small batches, rounding errors grow quickly.
+    trainer, begin = train(lambda x: head(base(x)), lambda: keras.optimizers.SGD(1e-4), shape)
+    means = [name for name in begin if name.endswith("moving_mean")]
+    moved = [n for n in means if np.abs(trainer.store[n] - begin[n]).max() > 0]
+    assert len(means) == 52
+    assert len(moved) == (0 if frozen else 52)
+    assert len(trainer.store.trainable()) == 2 + (0 if frozen else 156)
+
+    x = keras.Input(shape)
+    model = keras.Model(x, layers.Dense(2, name="head")(make()(x)))
+    assert_same(trainer, fit(model, begin, keras.optimizers.SGD(1e-4), shape))

@@ -111,7 +111,9 @@ class TowerContext:
         """Calls a Keras layer or model in the tower's training mode, unless the caller gave one."""
         if kwargs.get("training") is None:
             kwargs = {**kwargs, "training": self.is_training}
-        return call(*args, **kwargs)
+        outputs = call(*args, **kwargs)
+        self.store.take_in_layer(layer)
+        return outputs
 
     def __exit__(
         self,

@@ -6,8 +6,9 @@ While a tower is built the numbers begin anew. Keras has no public call for that
 when the place is gone (a test reports it).
 
 A tower also needs to know which Keras layers are called in it, because `trainable`, constraints and
-paths are attributes of Keras objects that a bare `tf.Variable` does not have. `keras.Layer.__call__`
-is wrapped for that, once in a process. In threads that build no tower the wrapper only passes on.
+paths are attributes of Keras objects that a bare `tf.Variable` does not have. For that,
+`keras.Layer.__call__` is wrapped once in a process. In a thread that builds no tower the wrapper
+does nothing but call the layer.
 """
 
 from __future__ import annotations
