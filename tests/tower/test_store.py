@@ -73,7 +73,7 @@ def test_another_shape_under_the_same_name_is_an_error_with_both_shapes():
 
 def test_a_trainable_variable_that_comes_late_is_an_error_that_names_it():
     store = VariableStore()
-    store.frozen_reason = "the model is complete"
+    store.complete("the model is complete")
     with store.scope(), pytest.raises(ValueError, match=r"'late'.*the model is complete"):
         v1.get_variable("late", [2])
     with store.scope():

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from towerpack._tensorflow import tf, v1
-from towerpack.tower.keras_names import fresh_layer_names
+from towerpack.tower.keras_names import fresh_layer_names, layer_calls_through
 from towerpack.tower.store import VariableStore
 
 _current = threading.local()
@@ -94,6 +94,7 @@ class TowerContext:
             )
         with self._stack as stack:
             stack.enter_context(fresh_layer_names())
+            stack.enter_context(layer_calls_through(self._call_layer))
             stack.enter_context(self.store.scope(f"{self.name}/" if self.name else ""))
             if self.vs_name:
                 stack.enter_context(v1.variable_scope(self.vs_name))
@@ -103,6 +104,16 @@ class TowerContext:
             self._stack = stack.pop_all()
         _current.context = self
         return self
+
+    def _call_layer(
+        self, layer: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Calls a Keras layer or model in the tower's training mode, unless the caller gave one."""
+        if kwargs.get("training") is None:
+            kwargs = {**kwargs, "training": self.is_training}
+        outputs = call(*args, **kwargs)
+        self.store.take_in_layer(layer)
+        return outputs
 
     def __exit__(
         self,

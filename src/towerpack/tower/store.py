@@ -16,7 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from towerpack._tensorflow import tf, v1
 from towerpack.tower.lifting import lift
@@ -40,19 +40,28 @@ class _Visit:
     losses: list[Any] = field(default_factory=list)  # of the regularizers of its variables
 
 
+class KerasOwner(NamedTuple):
+    """The Keras objects of a variable: they have attributes that the `tf.Variable` does not."""
+
+    variable: Any  # a keras.Variable, whose value is the tf.Variable
+    layer: Any  # the outermost layer or model that the tower called
+
+
 class VariableStore:
     """The variables of one model, in the order in which they were made.
 
-    `frozen_reason` is set once the model is complete; a trainable variable that appears after that
-    is an error, because the optimizer and the checkpoint would not know it.
+    Once the model is complete (`complete`), a trainable variable that appears is an error, because
+    the optimizer and the checkpoint would not know it.
     """
 
     def __init__(self) -> None:
         self.variables: dict[str, Any] = {}
-        self.frozen_reason: str | None = None
+        self.complete_reason: str | None = None
         self.summary_names: list[str] = []
         self.rates: dict[str, float] = {}  # what optimizers asked their learning rates to be
         self._local: set[str] = set()
+        self._keras: dict[Any, KerasOwner] = {}  # by the reference of the tf.Variable
+        self._frozen: dict[Any, str] = {}  # likewise, why a variable is not trained
         self._first_counts: dict[str, int] | None = None
         self._making = False
 
@@ -73,7 +82,44 @@ class VariableStore:
         return name in self.variables
 
     def trainable(self) -> dict[str, Any]:
-        return {name: var for name, var in self.variables.items() if var.trainable}
+        """The variables that are trained."""
+        return {n: v for n, v in self.variables.items() if self.why_frozen(v) is None}
+
+    def why_frozen(self, variable: Any) -> str | None:
+        """Why this variable is not trained; None if it is.
+
+        `trainable` of Keras objects may change until the model is complete, and not after that.
+        """
+        ref = variable.ref()
+        if ref in self._frozen:
+            return self._frozen[ref]
+        if not variable.trainable:
+            return "trainable=False"
+        owner = self._keras.get(ref)
+        if owner is None or self.complete_reason:
+            return None
+        if not owner.layer.trainable:
+            return f"{owner.layer.name}.trainable=False"
+        return None if owner.variable.trainable else "trainable=False in Keras"
+
+    def freeze(self, variable: Any, reason: str) -> None:
+        """Excludes a variable from training."""
+        self._frozen[variable.ref()] = reason
+
+    def complete(self, reason: str) -> None:
+        """Fixes which variables are trained; `reason` says why it is too late for further ones."""
+        self._frozen.update(
+            {v.ref(): why for v in self.variables.values() if (why := self.why_frozen(v))}
+        )
+        self.complete_reason = reason
+
+    def take_in_layer(self, layer: Any) -> None:
+        """Takes in the variables of a Keras layer or model that was called in a tower."""
+        for variable in layer.variables:
+            value = variable.value
+            if isinstance(value, tf.Variable):  # not one that was replaced, by a quantized one say
+                self.adopt(value.name.removesuffix(":0"), value)
+                self._keras[value.ref()] = KerasOwner(variable, layer)
 
     def saved(self) -> dict[str, Any]:
         """What a checkpoint holds: everything but local variables (running summaries and such)."""
@@ -163,10 +209,10 @@ class VariableStore:
         return variable
 
     def _check_not_late(self, name: str) -> None:
-        if self.frozen_reason:
+        if self.complete_reason:
             near = difflib.get_close_matches(name, self.variables, n=3)
             raise ValueError(
-                f"the trainable variable {name!r} appeared only now, but {self.frozen_reason}. A "
+                f"the trainable variable {name!r} appeared only now, but {self.complete_reason}. A "
                 "tower function must make the same variables on every call: does a name in it "
                 "depend on a counter or on the input? Known and similar: "
                 f"{near or list(self.variables)[:5]}"

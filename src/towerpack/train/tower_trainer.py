@@ -112,7 +112,7 @@ class TowerTrainer(Trainer):
                 self._make_variables(index)
         self._step_for(())
         for store in self.stores:
-            store.frozen_reason = "the training step has been built already"
+            store.complete("the training step has been built already")
         self._pace = self._make_pace()
         log_layer_table(self.store)
         weights = self.store.trainable().values()

@@ -1,0 +1,260 @@
+"""Keras layers and models in a tower, beside the same trained by Keras' own `fit`."""
+
+import numpy as np
+import pytest
+
+from towerpack._tensorflow import tf
+from towerpack.dataflow import BatchData, DataFromArrays
+from towerpack.input_source import QueueInput
+from towerpack.tower import TowerContext, VariableStore
+from towerpack.train import SimpleTrainer
+
+keras = tf.keras
+layers = keras.layers
+
+BATCH, SAMPLES, EPOCHS = 8, 24, 3
+SIGNATURE = [
+    tf.TensorSpec([None, 4], tf.float32, "x"),
+    tf.TensorSpec([None, 2], tf.float32, "y"),
+]
+
+
+def arrays(shape=(4,)):
+    rng = np.random.default_rng(0)
+    x = rng.normal(1, 2, size=(SAMPLES, *shape)).astype(np.float32)
+    return x, rng.normal(size=(SAMPLES, 2)).astype(np.float32)
+
+
+def square_error(y, output):
+    return tf.reduce_mean((y - output) ** 2)
+
+
+def train(network, optimizer=lambda: keras.optimizers.SGD(0.1), x_shape=(4,)):
+    """Trains `network(x)` in a tower; returns the trainer, and the values it began with by name."""
+    signature = [tf.TensorSpec([None, *x_shape], tf.float32, "x"), SIGNATURE[1]]
+    data = BatchData(DataFromArrays(*arrays(x_shape), shuffle=False), BATCH)
+    trainer = SimpleTrainer()
+    with trainer:
+        trainer.setup_graph(
+            signature, QueueInput(data), lambda x, y: square_error(y, network(x)), optimizer
+        )
+        begin = {name: v.numpy() for name, v in trainer.store.variables.items()}
+        trainer.train([], [], steps_per_epoch=SAMPLES // BATCH, max_epoch=EPOCHS)
+    return trainer, begin
+
+
+def fit(model, begin, optimizer=None, x_shape=(4,)):
+    """Trains a model of the same layers by Keras, from the same values; its values by path."""
+    for variable in model.variables:
+        variable.assign(begin[variable.path])
+    model.compile(optimizer or keras.optimizers.SGD(0.1), lambda y, p: tf.reduce_mean((y - p) ** 2))
+    x, y = arrays(x_shape)
+    model.fit(x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0)
+    return {variable.path: variable.numpy() for variable in model.variables}
+
+
+def assert_same(trainer, expected):
+    assert expected
+    for name, value in expected.items():
+        np.testing.assert_allclose(trainer.store[name], value, atol=1e-5, err_msg=name)
+
+
+def as_model(make):
+    x = keras.Input([4])
+    y = x
+    for layer in make():
+        y = layer(y)
+    return keras.Model(x, y)
+
+
+def inside(make):
+    def network(x):
+        for layer in make():
+            x = layer(x)
+        return x
+
+    return network
+
+
+def outside(make):
+    made = make()
+
+    def network(x):
+        for layer in made:
+            x = layer(x)
+        return x
+
+    return network
+
+
+def model_outside(make):
+    return as_model(make)
+
+
+def model_inside(make):
+    return lambda x: as_model(make)(x)
+
+
+PLACES = pytest.mark.parametrize("place", [inside, outside, model_outside, model_inside])
+
+
+def with_batch_norm():
+    return [
+        layers.Dense(5, name="a"),
+        layers.BatchNormalization(name="bn", momentum=0.8),
+        layers.Dense(2, name="b"),
+    ]
+
+
+@PLACES
+def test_layers_without_a_training_argument_follow_the_tower(place):
+    trainer, begin = train(place(with_batch_norm))
+    assert np.all(begin["bn/moving_mean"] == 0)
+    assert np.abs(trainer.store["bn/moving_mean"]).max() > 0.01
+    assert_same(trainer, fit(as_model(with_batch_norm), begin))
+
+
+@PLACES
+@pytest.mark.parametrize("is_training", [True, False])
+def test_dropout_drops_only_while_training(place, is_training):
+    network = place(lambda: [layers.Dropout(0.5, seed=1)])
+    assert dropped(network, is_training) == (is_training is True)
+
+
+def dropped(network, is_training):
+    store = VariableStore()
+
+    @tf.function(autograph=False)
+    def run(x):
+        with TowerContext("", is_training=is_training, store=store):
+            return network(x)
+
+    return bool(np.any(run(tf.ones([3, 4])) == 0))
+
+
+def test_a_training_argument_of_the_caller_wins_and_does_not_reach_the_next_layer():
+    a, b = layers.Dropout(0.5), layers.Dropout(0.5)
+    assert not dropped(lambda x: a(x, training=False), is_training=True)
+    assert dropped(lambda x: b(a(x, training=False)), is_training=True)
+    assert dropped(lambda x: a(x, training=True), is_training=False)
+    assert not dropped(lambda x: b(x * 0 + tf.sign(a(x, training=True) + 1)), is_training=False)
+    assert not dropped(lambda x: a(x, training=None), is_training=False)
+
+
+def test_a_layer_of_layers_passes_the_mode_on():
+    class Block(layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.inner = layers.Dropout(0.5)
+
+        def call(self, x):
+            return self.inner(x)
+
+    block = Block()
+    assert dropped(lambda x: block(x), is_training=True)
+    assert not dropped(lambda x: block(x), is_training=False)
+
+
+def test_outside_of_towers_keras_decides_the_mode_itself():
+    dropped(layers.Dropout(0.5), is_training=True)
+    assert np.all(layers.Dropout(0.5)(tf.ones([9, 9])) == 1)
+
+
+def test_losses_of_a_layer_are_those_of_its_latest_call():
+    layer = layers.Dense(2, activity_regularizer=keras.regularizers.L2(1.0))
+    for _ in range(2):
+        dropped(layer, is_training=True)
+        assert len(layer.losses) == 1
+
+
+def frozen_by_argument():
+    return [
+        layers.Dense(5, name="a", trainable=False),
+        layers.BatchNormalization(name="bn", trainable=False),
+        layers.Dense(2, name="b"),
+    ]
+
+
+def frozen_after_building():
+    made = with_batch_norm()
+    made[0].build([None, 4])
+    made[0].trainable = False
+    return made
+
+
+def frozen_before_building():
+    made = with_batch_norm()
+    made[0].trainable = False
+    return made
+
+
+@PLACES
+@pytest.mark.parametrize(
+    "make", [frozen_by_argument, frozen_after_building, frozen_before_building]
+)
+def test_frozen_layers_are_not_trained(place, make):
+    trainer, begin = train(place(make))
+    np.testing.assert_array_equal(trainer.store["a/kernel"], begin["a/kernel"])
+    assert "a/kernel" not in trainer.store.trainable()
+    assert np.abs(trainer.store["b/kernel"] - begin["b/kernel"]).max() > 0.01
+    assert_same(trainer, fit(as_model(make), begin))
+
+
+class FrozenByItself(layers.Layer):
+    """Frozen before it has any layers, so that no variable knows."""
+
+    def __init__(self):
+        super().__init__(name="outer")
+        self.trainable = False
+        self.inner = layers.Dense(4, name="inner")
+
+    def build(self, shape):
+        self.inner.build(shape)
+
+    def call(self, x):
+        return self.inner(x)
+
+
+def test_a_layer_of_layers_is_frozen_as_a_whole():
+    trainer, begin = train(inside(lambda: [FrozenByItself(), layers.Dense(2, name="b")]))
+    assert list(trainer.store.trainable()) == ["b/kernel", "b/bias"]
+    assert trainer.store.why_frozen(trainer.store["outer/inner/kernel"]) == "outer.trainable=False"
+    np.testing.assert_array_equal(trainer.store["outer/inner/kernel"], begin["outer/inner/kernel"])
+
+
+def test_a_change_of_trainable_counts_in_the_next_run_and_not_in_this_one():
+    model = as_model(with_batch_norm)
+    model.layers[1].trainable = False
+    trainer, _ = train(model)
+    assert len(trainer.store.trainable()) == 4
+    model.layers[1].trainable = True
+    assert len(trainer.store.trainable()) == 4
+    again, begin = train(model)
+    assert len(again.store.trainable()) == 6
+    assert np.abs(again.store["a/kernel"] - begin["a/kernel"]).max() > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frozen", [False, True])
+def test_fine_tuning_a_model_of_keras_applications(frozen):
+    shape = (32, 32, 3)
+
+    def make():
+        base = keras.applications.MobileNetV2(
+            shape, alpha=0.35, include_top=False, weights=None, pooling="avg"
+        )
+        base.trainable = not frozen
+        return base
+
+    base, head = make(), layers.Dense(2, name="head")
+    # A small rate: through 52 normalizations of small batches, rounding errors grow quickly.
+    trainer, begin = train(lambda x: head(base(x)), lambda: keras.optimizers.SGD(1e-4), shape)
+    means = [name for name in begin if name.endswith("moving_mean")]
+    moved = [n for n in means if np.abs(trainer.store[n] - begin[n]).max() > 0]
+    assert len(means) == 52
+    assert len(moved) == (0 if frozen else 52)
+    assert len(trainer.store.trainable()) == 2 + (0 if frozen else 156)
+
+    x = keras.Input(shape)
+    model = keras.Model(x, layers.Dense(2, name="head")(make()(x)))
+    assert_same(trainer, fit(model, begin, keras.optimizers.SGD(1e-4), shape))
