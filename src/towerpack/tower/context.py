@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from towerpack._tensorflow import tf, v1
 from towerpack.tower.keras_names import fresh_layer_names, layer_calls_through
+from towerpack.tower.keras_state import state_of_later_tower
 from towerpack.tower.store import VariableStore
 
 _current = threading.local()
@@ -95,6 +96,8 @@ class TowerContext:
         with self._stack as stack:
             stack.enter_context(fresh_layer_names())
             stack.enter_context(layer_calls_through(self._call_layer))
+            if self.index:
+                stack.enter_context(state_of_later_tower(self.index, not self.has_own_variables))
             stack.enter_context(self.store.scope(f"{self.name}/" if self.name else ""))
             if self.vs_name:
                 stack.enter_context(v1.variable_scope(self.vs_name))
