@@ -10,7 +10,7 @@ from towerpack.callbacks import Callback, ModelSaver
 from towerpack.core import logger
 from towerpack.dataflow import BatchData, DataFromArrays
 from towerpack.input_source import QueueInput
-from towerpack.models import FullyConnected
+from towerpack.models import BatchNorm, FullyConnected
 from towerpack.tower import auto_reuse_variable_scope, optimizer
 from towerpack.train import (
     GANModelDesc,
@@ -259,6 +259,33 @@ def test_a_generator_is_used_through_a_predictor():
     trainer = GANTrainer(QueueInput(data()), Game())
     (fake,) = trainer.get_predictor(["z"], ["fake"])(np.zeros([4, 2], np.float32))
     assert fake.shape == [4, 3]
+
+
+class Averaged(Game):
+    """The generator normalizes ones, so that its average after n updates is 1 - 0.5^n."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layer = tf.keras.layers.BatchNormalization(momentum=0.5, name="bn")
+        self.kind = kind
+
+    def build_graph(self, real, z):
+        ones = tf.ones_like(z)
+        with v1.variable_scope("gen"):
+            if self.kind == "keras":
+                z = z + self.layer(ones)
+            else:
+                z = z + BatchNorm("bn", ones, momentum=0.5)
+        super().build_graph(real, z)
+
+
+@pytest.mark.parametrize("kind", ["towerpack", "keras"])
+@pytest.mark.parametrize("periods", [(1, 1), (1, 3), (2, 1)])
+def test_separate_updates_move_averages_once_a_step(kind, periods):
+    trainer = SeparateGANTrainer(QueueInput(data()), Averaged(kind), *periods, jit=False)
+    run(trainer)
+    (name,) = (name for name in trainer.store.variables if "mean" in name and "bn" in name)
+    np.testing.assert_allclose(trainer.store[name].numpy(), 1 - 0.5**STEPS, rtol=1e-6)
 
 
 class KerasGame(Game):

@@ -27,7 +27,7 @@ def updates_state() -> bool:
     Of the towers that share variables only the first does; one with its own always does.
     """
     context = get_current_tower_context()
-    return context is not None and context.is_training and context.has_own_variables
+    return context is not None and context.is_training and context.updates_state
 
 
 def replicas() -> int:

@@ -50,11 +50,13 @@ class TowerContext:
         vs_name: str = "",
         own_store: bool = False,
         probing: bool = False,
+        repeated: bool = False,
     ):
         self.name, self.is_training, self.store = name, is_training, store
         self.index, self.total, self.vs_name = index, total, vs_name
         self._own_store = own_store
         self.probing = probing  # built by itself, to make its variables, and never run
+        self.repeated = repeated  # the step has another tower like this one, which updates state
         self.moving_summaries: list[MovingSummary] = []
         self.summaries: list[Summary] = []
         self.at_end: list[Callable[[], None]] = []
@@ -73,6 +75,11 @@ class TowerContext:
         The first one has; others only if they have a store or a variable scope of their own.
         """
         return self.index == 0 or self._own_store or bool(self.vs_name)
+
+    @property
+    def updates_state(self) -> bool:
+        """Whether layers update their own state here, such as moving averages: once in a step."""
+        return self.has_own_variables and not self.repeated
 
     @property
     def ns_name(self) -> str:
@@ -96,8 +103,9 @@ class TowerContext:
         with self._stack as stack:
             stack.enter_context(fresh_layer_names())
             stack.enter_context(layer_calls_through(self._call_layer))
-            if self.index:
-                stack.enter_context(state_of_later_tower(self.index, not self.has_own_variables))
+            number = self.index + (self.total if self.repeated else 0)
+            if number:
+                stack.enter_context(state_of_later_tower(number, self.updates_state))
             stack.enter_context(self.store.scope(f"{self.name}/" if self.name else ""))
             if self.vs_name:
                 stack.enter_context(v1.variable_scope(self.vs_name))

@@ -1,9 +1,9 @@
 """State of Keras layers in towers after the first: moving averages and seeds.
 
-Towers may share their variables. Each of them calls `BatchNormalization`, but its averages must move
-once a step; and `Dropout`, whose masks must differ between towers. Keras assigns both through
+Towers may share their variables. Each of them calls `BatchNormalization`, whose averages must move
+once a step, and `Dropout`, whose masks must differ between towers. Keras updates state through
 `keras.Variable.assign` and draws seeds by `keras.random.SeedGenerator.next`. These two methods are
-wrapped, once in a process; in all other threads and towers the wrappers only pass on.
+wrapped, once in a process. In first towers and outside of towers the wrappers change nothing.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _installing = threading.Lock()
 
 
 @contextlib.contextmanager
-def state_of_later_tower(index: int, shares_variables: bool) -> Iterator[None]:
-    """While open, Keras layers called in this thread belong to the tower `index`, above 0.
+def state_of_later_tower(number: int, updates_state: bool) -> Iterator[None]:
+    """While open, Keras layers called in this thread belong to a tower other than the first.
 
-    They draw other random numbers than those of the first tower. If they share its variables, they
-    assign nothing: of towers that share variables only the first updates state.
+    They draw other random numbers for each `number`. Without `updates_state` they assign nothing,
+    because the first tower, which has the same variables, does.
     """
     with _installing:
         _wrap_assign(tf.keras.Variable)
         _wrap_next(tf.keras.random.SeedGenerator)
-    _local.tower = index, shares_variables
+    _local.tower = number, updates_state
     try:
         yield
     finally:
@@ -49,7 +49,7 @@ def _wrap_assign(variable_class: Any) -> None:
     @functools.wraps(original)
     def assign(variable: Any, value: Any) -> Any:
         tower = getattr(_local, "tower", None)
-        if tower is not None and tower[1] and in_layer_call():
+        if tower is not None and not tower[1] and in_layer_call():
             return value
         return original(variable, value)
 

@@ -179,8 +179,9 @@ class SeparateGANTrainer(GANTrainer):
 
     The steps 1, 1 + `d_period`, 1 + 2 * `d_period`, ... update the discriminator, likewise for the
     generator; one of the two periods is 1. So `g_period=5` is five updates of the discriminator for
-    one of the generator. Where both are due, the tower is built twice, with the same batch: the
-    generator meets the discriminator of after its update.
+    one of the generator. Where both are due, the tower runs twice, with the same batch: the
+    generator meets the discriminator of after its update. Moving averages (batch normalization)
+    are updated once in every step, by the network whose period is 1, or by the discriminator.
     """
 
     def __init__(
@@ -224,11 +225,18 @@ class SeparateGANTrainer(GANTrainer):
         return super().build_updates(inputs)
 
     def _sometimes(self, network: str, inputs: Sequence[Any]) -> Any:
-        """Adds the update of a network in the steps that its period names."""
+        """Adds the update of a network in the steps that its period names.
+
+        The other tower of the step writes the summaries and updates moving averages.
+        """
 
         def update() -> Any:
-            with silenced():  # the other tower of the step writes the summaries
-                return self._update(network, inputs)[1]
+            self._repeats_tower = True
+            try:
+                with silenced():
+                    return self._update(network, inputs)[1]
+            finally:
+                self._repeats_tower = False
 
         period = self.periods[network]
         if period == 1:

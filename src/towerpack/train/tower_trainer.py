@@ -72,6 +72,7 @@ class TowerTrainer(Trainer):
         self._loss_scale = None if scaling is None else LossScale(self.store, scaling)
         self.stores = [self.store]
         self.batches_taken = 0
+        self._repeats_tower = False  # while a step builds its tower a second time
         self._writer = SummaryWriter()
         self._collects_summaries = False
         self._writes_summaries: bool | None = None  # by tf.summary; not known yet
@@ -416,6 +417,7 @@ class TowerTrainer(Trainer):
             total=self.replication.count,
             own_store=own,
             probing=probing,
+            repeated=self._repeats_tower,
         )
 
     def _build_step(self, fetches: tuple[str, ...], inputs: Sequence[Any] | None = None) -> Any:
