@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
-from towerpack._tensorflow import tf
+from towerpack._tensorflow import tf, v1
+from towerpack.checkpoint import SmartInit, save_checkpoint_vars
 from towerpack.dataflow import BatchData, DataFromArrays
 from towerpack.input_source import QueueInput
-from towerpack.tower import TowerContext, VariableStore
+from towerpack.predict import OfflinePredictor, PredictConfig
+from towerpack.tower import TowerContext, TowerFunc, TracedTower, VariableStore
+from towerpack.tower import optimizer as own
 from towerpack.train import SimpleTrainer
 
 keras = tf.keras
@@ -258,3 +261,123 @@ def test_fine_tuning_a_model_of_keras_applications(frozen):
     x = keras.Input(shape)
     model = keras.Model(x, layers.Dense(2, name="head")(make()(x)))
     assert_same(trainer, fit(model, begin, keras.optimizers.SGD(1e-4), shape))
+
+
+class Unnamed(tf.Module):
+    """A module whose variables all have the name that TensorFlow gives to those without one."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = tf.Variable(0.0, trainable=False)
+        self.weight = tf.Variable(tf.ones([4, 2]))
+        self.scale = tf.Variable(tf.ones([2]))
+        self.shift = tf.Variable(tf.zeros([2]))
+
+    def __call__(self, x):
+        self.steps.assign_add(1)
+        return (x @ self.weight) * self.scale + self.shift
+
+
+def two_models_with_a_layer_of_the_same_name():
+    x = keras.Input([4])
+    first = keras.Model(x, layers.Dense(4, "tanh", name="fc")(x))
+    second = keras.Model(x, layers.Dense(2, name="fc")(x))
+    return lambda x: second(first(x)), lambda: [*first.variables, *second.variables]
+
+
+def two_layers_of_the_same_name_built_in_the_tower():
+    first, second = layers.Dense(4, "tanh", name="fc"), layers.Dense(2, name="fc")
+    return lambda x: second(first(x)), lambda: [*first.variables, *second.variables]
+
+
+def two_layers_of_the_same_name_made_in_the_tower():
+    made = []
+
+    def network(x):
+        made[:] = [layers.Dense(4, "tanh", name="fc"), layers.Dense(2, name="fc")]
+        return made[1](made[0](x))
+
+    return network, lambda: [*made[0].variables, *made[1].variables]
+
+
+def unnamed_module():
+    module = Unnamed()
+    return module, lambda: [module.steps, module.weight, module.scale, module.shift]
+
+
+def unnamed_module_and_plain_variables():
+    module = Unnamed()
+
+    def network(x):
+        x = module(x * tf.Variable(tf.ones([4])))
+        return x + tf.Variable(tf.zeros([2]))
+
+    return network, lambda: [module.steps, module.weight, module.scale, module.shift]
+
+
+EQUAL_NAMES = pytest.mark.parametrize(
+    "kind",
+    [
+        two_models_with_a_layer_of_the_same_name,
+        two_layers_of_the_same_name_built_in_the_tower,
+        two_layers_of_the_same_name_made_in_the_tower,
+        unnamed_module,
+        unnamed_module_and_plain_variables,
+    ],
+)
+
+
+@EQUAL_NAMES
+@pytest.mark.parametrize("optimizer", [keras.optimizers.Adam, v1.train.AdamOptimizer, own.Adam])
+def test_variables_of_equal_names_are_all_trained_and_known_in_every_trace(kind, optimizer):
+    network, variables = kind()
+    trainer, begin = train(network, lambda: optimizer(0.1))
+    for variable in variables():
+        name = trainer.store.name_of(bare(variable))
+        assert np.abs(bare(variable) - begin[name]).max() > 1e-2, name
+    names = dict(trainer.store.variables)
+    assert len({id(variable) for variable in names.values()}) == len(names)
+    TracedTower(trainer.tower_func, trainer.store)
+    assert trainer.store.variables == names
+
+
+def bare(variable):
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+@EQUAL_NAMES
+def test_variables_of_equal_names_are_saved_and_restored(kind, tmp_path):
+    network, variables = kind()
+    trainer, _ = train(network)
+    expected = [bare(variable).numpy() for variable in variables()]
+    path = tmp_path / "weights.npz"
+    save_checkpoint_vars({n: v.numpy() for n, v in trainer.store.saved().items()}, path)
+
+    network, variables = kind()  # as another process would make them
+    predict = OfflinePredictor(
+        PredictConfig(
+            tower_func=TowerFunc(lambda x: tf.identity(network(x), "out"), SIGNATURE[:1]),
+            session_init=SmartInit(path),
+            input_names=["x"],
+            output_names=["out"],
+        )
+    )
+    for variable, value in zip(variables(), expected, strict=True):
+        np.testing.assert_array_equal(bare(variable), value)
+    del predict
+
+
+def test_equal_names_are_reported_once(caplog):
+    network, _ = two_models_with_a_layer_of_the_same_name()
+    trainer, _ = train(network)
+    TracedTower(trainer.tower_func, trainer.store)
+    (message,) = [r.getMessage() for r in caplog.records if "the same name" in r.getMessage()]
+    assert "{'fc/kernel_1': 'fc/kernel', 'fc/bias_1': 'fc/bias'}" in message
+
+
+def test_tensorflow_still_numbers_variables_in_the_order_in_which_they_are_made():
+    made = [tf.Variable(float(i), trainable=i % 2 == 0) for i in range(9)]
+    store = VariableStore()
+    store.adopt_all(reversed(made))
+    assert list(store.variables) == ["Variable", *(f"Variable_{i}" for i in range(1, 9))]
+    assert [float(variable) for variable in store.variables.values()] == list(range(9))

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from towerpack._tensorflow import tf, v1
+from towerpack.core import logger
 from towerpack.tower.lifting import lift
 
 _open = threading.local()
@@ -115,11 +116,13 @@ class VariableStore:
 
     def take_in_layer(self, layer: Any) -> None:
         """Takes in the variables of a Keras layer or model that was called in a tower."""
-        for variable in layer.variables:
-            value = variable.value
-            if isinstance(value, tf.Variable):  # not one that was replaced, by a quantized one say
-                self.adopt(value.name.removesuffix(":0"), value)
-                self._keras[value.ref()] = KerasOwner(variable, layer)
+        owners = [KerasOwner(variable, layer) for variable in layer.variables]
+        # Under `remap_variables` a value may be a tensor, where the store has made the variable.
+        known = {
+            o.variable.value.ref(): o for o in owners if isinstance(o.variable.value, tf.Variable)
+        }
+        self._adopt_in_order(ref.deref() for ref in known)
+        self._keras.update(known)
 
     def saved(self) -> dict[str, Any]:
         """What a checkpoint holds: everything but local variables (running summaries and such)."""
@@ -218,16 +221,17 @@ class VariableStore:
                 f"{near or list(self.variables)[:5]}"
             )
 
-    def adopt(self, name: str, variable: Any, local: bool = False) -> None:
+    def adopt(self, name: str, variable: Any, local: bool = False) -> str:
         """Takes in a variable that was made elsewhere; a name that is taken gets a number."""
         if self.has(variable):
-            return
+            return self.name_of(variable)
         unique, number = name, 1
         while unique in self.variables:
             unique, number = f"{name}_{number}", number + 1
         self.variables[unique] = variable
         if local:
             self._local.add(unique)
+        return unique
 
     def rename(self, variable: Any, name: str) -> None:
         """Gives a variable that the store knows another name, if that is free."""
@@ -236,10 +240,28 @@ class VariableStore:
             self.variables = {name if k == old else k: v for k, v in self.variables.items()}
 
     def adopt_all(self, variables: Iterable[Any]) -> None:
-        """Takes in variables under their own names; those that are known are left as they are."""
-        named = {variable.name.removesuffix(":0"): variable for variable in variables}
-        for name in sorted(named):
-            self.adopt(name, named[name])
+        """Takes in variables under their own names; those that are known are left as they are.
+
+        Those of equal names get numbers in the order in which they were made. A trace lists its
+        variables in no particular order, and numbers must be the same in every process.
+        """
+        self._adopt_in_order(sorted(variables, key=_creation))
+
+    def _adopt_in_order(self, variables: Iterable[Any]) -> None:
+        numbered = {}
+        for variable in variables:
+            if not self.has(variable):
+                name = variable.name.removesuffix(":0")
+                unique = self.adopt(name, variable)
+                if unique != name:
+                    numbered[unique] = name
+        if numbered:
+            logger.warning(
+                "several variables have the same name, and were numbered in their order: %s. A "
+                "model that has only some of them, for prediction say, would load the wrong ones: "
+                "give the layers or variables names of their own",
+                numbered,
+            )
 
     def has(self, variable: Any) -> bool:
         return any(known is variable for known in self.variables.values())
@@ -351,6 +373,14 @@ class VariableStore:
             variable = next_creator(**{**kwargs, **MADE_AT_ONCE, "name": name})
         self.variables[name] = variable
         return variable
+
+
+def _creation(variable: Any) -> int:
+    """A number that grows with each variable that the process makes.
+
+    TensorFlow has no public one. A `tf.GradientTape` lists what it watches by this number.
+    """
+    return variable.handle._id
 
 
 def _scoped_name(name: str, prefix: str) -> str:

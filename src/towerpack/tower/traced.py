@@ -25,7 +25,10 @@ class TracedTower:
 
         def build(*inputs: Any) -> list[Any]:
             with silenced(), TowerContext(name, is_training=False, store=store):
-                handles.append(tower_func(*inputs))
+                with tf.GradientTape() as tape:
+                    handles.append(tower_func(*inputs))
+                # As when training: the trainable ones first, so that all get the same names.
+                store.adopt_all(tape.watched_variables())
             return []
 
         self._wrapped = v1.wrap_function(build, list(tower_func.signature))

@@ -101,7 +101,8 @@ class V1Optimizer(Optimizer):
             for number, slot in enumerate(made):
                 suffix = f"_{number}" if number else ""
                 store.adopt(f"{weight_name}/{self.optimizer.get_name()}{suffix}", slot)
-        store.adopt_all(self.optimizer.variables())
+        for variable in self.optimizer.variables():
+            store.adopt(variable.name.removesuffix(":0"), variable)
 
 
 def _number_at_the_end(variable: Any) -> int:
