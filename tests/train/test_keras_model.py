@@ -8,6 +8,7 @@ from towerpack.callbacks import Callback, ModelSaver
 from towerpack.checkpoint import load_checkpoint_vars
 from towerpack.core import logger
 from towerpack.dataflow import BatchData, DataFromArrays
+from towerpack.models import FullyConnected, ModelDesc
 from towerpack.monitor import MonitorBase
 from towerpack.predict import OfflinePredictor, PredictConfig
 from towerpack.tower import optimizer
@@ -17,6 +18,8 @@ from towerpack.train import (
     SimpleTrainer,
     SyncMultiGPUTrainer,
     SyncMultiGPUTrainerReplicated,
+    TrainConfig,
+    launch_train_with_config,
     setup_keras_trainer,
 )
 
@@ -249,3 +252,113 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted():
     parts = train("parts", 2, seed=2, resume="auto")
     for one, two in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+def ema():
+    return keras.optimizers.Adam(0.02, use_ema=True, ema_momentum=0.8)
+
+
+OPTIMIZERS = {
+    "by name": lambda: "adam",
+    "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "use_ema": ema,
+    "LossScaleOptimizer": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.02)),
+    "LossScaleOptimizer of use_ema": lambda: keras.optimizers.LossScaleOptimizer(ema()),
+}
+
+
+def dataset():
+    return tf.data.Dataset.from_tensor_slices(arrays()).batch(BATCH)
+
+
+def keras_model():
+    keras.utils.set_random_seed(5)
+    x = keras.Input([4])
+    return keras.Model(x, network(x))
+
+
+# Keras 3.15 makes arrays of its variables in a way that NumPy 2 warns of, when it saves a model.
+saves_by_keras = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+
+@saves_by_keras
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_b7_keras_continues_where_fit_of_ours_ended_after_save_and_load(kind):
+    model = keras_model()
+    ours = KerasModel(model, INPUTS, TARGETS, flow())
+    ours.compile(OPTIMIZERS[kind](), loss(), ["accuracy"])
+    ours.fit(max_epoch=2, monitors=[])
+    model.save("model.keras")
+    loaded = keras.models.load_model("model.keras")
+    history = loaded.fit(dataset(), verbose=0, shuffle=False).history
+
+    theirs = keras_model()
+    theirs.compile(OPTIMIZERS[kind](), loss(), metrics=["accuracy"])
+    theirs.fit(dataset(), epochs=2, verbose=0, shuffle=False)
+    assert_equal(model.get_weights(), theirs.get_weights())
+    expected = theirs.fit(dataset(), verbose=0, shuffle=False).history
+    assert_equal(loaded.get_weights(), theirs.get_weights())
+    assert_equal(loaded.optimizer.variables, theirs.optimizer.variables)
+    assert history.keys() == expected.keys()
+    np.testing.assert_allclose(history["loss"], expected["loss"], atol=1e-5)
+
+
+@saves_by_keras
+def test_b7_ours_continues_where_fit_of_keras_ended_after_save_and_load():
+    theirs = keras_model()
+    theirs.compile("adam", loss())
+    theirs.fit(dataset(), verbose=0, shuffle=False)
+    theirs.save("model.keras")
+    theirs.fit(dataset(), verbose=0, shuffle=False)
+    loaded = keras.models.load_model("model.keras")
+    KerasModel(loaded, INPUTS, TARGETS, flow()).fit(max_epoch=1, monitors=[])
+    assert_equal(loaded.get_weights(), theirs.get_weights())
+    assert_equal(loaded.optimizer.variables, theirs.optimizer.variables)
+
+
+def assert_equal(ours, theirs):
+    for one, two in zip(ours, theirs, strict=True):
+        one, two = (value if isinstance(value, np.ndarray) else value.numpy() for value in (one, two))
+        np.testing.assert_allclose(one, two, atol=1e-5)
+
+
+def test_b7_loss_weights():
+    def both(x):
+        return [keras.layers.Dense(1, name="a")(x), keras.layers.Dense(1, name="b")(x)]
+
+    x, _ = arrays()
+    targets = [x.sum(1, keepdims=True), x.prod(1, keepdims=True)]
+    specs = [tf.TensorSpec([None, 1], tf.float32, name) for name in ("sum", "product")]
+    source = BatchData(DataFromArrays(x, *targets, shuffle=False), BATCH, remainder=True)
+    ours = KerasModel(both, INPUTS, specs, source)
+    ours.compile(keras.optimizers.SGD(0.1), ["mse", "mae"], loss_weights=[0.25, 3.0])
+    start = Start(ours)
+    ours.fit(max_epoch=2, monitors=[], callbacks=[start])
+
+    inputs = keras.Input([4])
+    theirs = keras.Model(inputs, both(inputs))
+    theirs.set_weights(start.weights)
+    theirs.compile(keras.optimizers.SGD(0.1), ["mse", "mae"], loss_weights=[0.25, 3.0])
+    theirs.fit(x, targets, batch_size=BATCH, epochs=2, verbose=0, shuffle=False)
+    assert_equal(ours.model.get_weights(), theirs.get_weights())
+
+
+@pytest.mark.parametrize("trainer", [SimpleTrainer, lambda: SyncMultiGPUTrainer(2)])
+def test_b7_use_ema_is_finalized_in_a_model_of_ours_too(trainer):
+    """As `fit` ends: each weight is its moving average."""
+
+    class Model(ModelDesc):
+        def inputs(self):
+            return [*INPUTS, *TARGETS]
+
+        def build_graph(self, x, label):
+            return loss()(label, FullyConnected("fc", x, 3))
+
+        def optimizer(self):
+            return ema()
+
+    trainer = trainer()
+    config = TrainConfig(model=Model(), dataflow=flow(), max_epoch=1, monitors=[])
+    launch_train_with_config(config, trainer)
+    average = next(v for name, v in trainer.store.variables.items() if "W" in name and "av" in name)
+    np.testing.assert_array_equal(trainer.store["fc/W"], average)

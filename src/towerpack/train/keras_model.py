@@ -80,18 +80,28 @@ class KerasModel:
         if not isinstance(self.trainer, SingleCostTrainer):
             raise TypeError(f"expected a trainer of a single cost, received {trainer!r}")
         self._models: dict[VariableStore, Any] = {}
+        self._optimizers: dict[VariableStore, Any] = {}
         self._loss_mean = keras.metrics.Mean(name=TOTAL_LOSS)  # over the epoch
         self._compiled: dict[str, Any] | None = None
         self._last_logs: dict[str, Any] = {}
 
-    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, metrics: Any = None) -> None:
-        """Says what to minimize and how; the arguments are those of `keras.Model.compile`.
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        metrics: Any = None,
+        loss_weights: Any = None,
+    ) -> None:
+        """Sets what to minimize and how; the arguments are those of `keras.Model.compile`.
 
-        `optimizer` may also be one of towerpack or of `tf.compat.v1.train`, or a function that
-        makes one. A model that was compiled by Keras need not be compiled here.
+        An optimizer of Keras is saved with the model, and scales the loss where the model's dtype
+        policy is `mixed_float16`. `optimizer` may also be one of towerpack or of
+        `tf.compat.v1.train`, which Keras does not save, or a function that makes one. A model that
+        was compiled by Keras need not be compiled here.
         """
         metrics = [metrics] if isinstance(metrics, str) else metrics
-        self._compiled = {"optimizer": optimizer, "loss": loss, "metrics": metrics}
+        self._optimizer_given = optimizer
+        self._compiled = {"loss": loss, "metrics": metrics, "loss_weights": loss_weights}
 
     @property
     def model(self) -> Any:
@@ -194,13 +204,11 @@ class KerasModel:
                 )
             self.trainer.own_step = True
             return model.optimizer
-        if self._compiled is None:
-            return model.optimizer
-        return self._new_optimizer()
+        return self._optimizers[VariableStore.current()]
 
     def _new_optimizer(self) -> Any:
         """The optimizer given; another one like it for each further copy of the model."""
-        given = (self._compiled or {})["optimizer"]
+        given = self._optimizer_given
         if isinstance(given, str):
             return keras.optimizers.get(given)
         if isinstance(given, keras.optimizers.Optimizer):
@@ -217,7 +225,7 @@ class KerasModel:
                 for variable in model.variables:  # if it was made elsewhere
                     store.adopt(variable.path, variable.value)
                 with store.aside():
-                    self._compile(model)
+                    self._optimizers[store] = self._compile(model)
         return self._models[store]
 
     def _build(self) -> Any:
@@ -232,14 +240,21 @@ class KerasModel:
         made = self.get_model(*inputs) if takes_inputs else self.get_model()
         return made if isinstance(made, keras.Model) else keras.Model(inputs, made)
 
-    def _compile(self, model: Any) -> None:
-        if self._compiled is None:
-            if not model.compiled:
-                raise ValueError("expected a compiled model: call compile(optimizer, loss) first")
-            return
-        own = has_own_step(model)
-        optimizer = self._new_optimizer() if own else None  # else it is the trainer's
-        model.compile(optimizer, self._compiled["loss"], metrics=self._compiled["metrics"])
+    def _compile(self, model: Any) -> Any:
+        """Compiles the model, if that is wanted; returns the optimizer that trains it."""
+        optimizer = None
+        if self._compiled is not None:
+            optimizer = self._new_optimizer()
+            of_keras = isinstance(optimizer, keras.optimizers.Optimizer)
+            model.compile(optimizer if of_keras else None, **self._compiled)
+        if not model.compiled:
+            raise ValueError("expected a compiled model: call compile(optimizer, loss) first")
+        if model.optimizer is None:
+            return optimizer
+        if model.built and not model.optimizer.built:
+            # In the order in which Keras restores its variables when a saved model is loaded.
+            model.optimizer.build(model.trainable_variables)
+        return model.optimizer
 
 
 def setup_keras_trainer(
@@ -251,10 +266,11 @@ def setup_keras_trainer(
     optimizer: Any,
     loss: Any,
     metrics: Any = None,
+    loss_weights: Any = None,
 ) -> KerasModel:
     """Sets up `trainer` to train a Keras model; its `train_with_defaults` is left to call."""
     model = KerasModel(get_model, input_signature, target_signature, input, trainer)
-    model.compile(optimizer, loss, metrics)
+    model.compile(optimizer, loss, metrics, loss_weights)
     model.setup()
     return model
 
