@@ -316,6 +316,38 @@ def test_b7_ours_continues_where_fit_of_keras_ended_after_save_and_load():
     assert_equal(loaded.optimizer.variables, theirs.optimizer.variables)
 
 
+@keras.utils.register_keras_serializable("towerpack_tests")
+class Reversed(keras.Model):
+    """Calls its layers in another order than it has them, and makes their weights when called."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.last, self.first = keras.layers.Dense(3), keras.layers.Dense(6, "tanh")
+
+    def call(self, x):
+        return self.last(self.first(x))
+
+
+@saves_by_keras
+def test_b7_a_subclassed_model_continues_after_save_and_load():
+    ours = KerasModel(Reversed, INPUTS, TARGETS, flow())
+    ours.compile("adam", loss())
+    start = Start(ours)
+    ours.fit(max_epoch=2, monitors=[], callbacks=[start])
+    names = list(ours.trainer.store.trainable())
+    assert [name.rpartition("/")[2] for name in names] == ["kernel", "bias"] * 2
+    ours.model.save("model.keras")
+    loaded = keras.models.load_model("model.keras")
+    loaded.fit(dataset(), verbose=0, shuffle=False)
+
+    theirs = Reversed()
+    theirs(np.zeros([1, 4], np.float32))
+    theirs.set_weights(start.weights)
+    theirs.compile("adam", loss())
+    theirs.fit(dataset(), epochs=3, verbose=0, shuffle=False)
+    assert_equal(loaded.get_weights(), theirs.get_weights())
+
+
 def assert_equal(ours, theirs):
     for one, two in zip(ours, theirs, strict=True):
         one, two = (value if isinstance(value, np.ndarray) else value.numpy() for value in (one, two))

@@ -162,12 +162,7 @@ class KerasModel:
         return tf.identity(loss, name=TOTAL_LOSS)
 
     def _own_step(self, model: Any, store: VariableStore, x: Any, y: Any) -> Any:
-        if not model.built:
-            model(x, training=True)  # makes the weights in the store
         with apart(store):
-            if not model.optimizer.built:
-                with tf.init_scope():
-                    model.optimizer.build(model.trainable_variables)
             logs = model.train_step((x, y))
         self._keep_local(store, model)
         if not isinstance(logs, dict) or not logs:
@@ -221,24 +216,29 @@ class KerasModel:
         """The Keras model whose variables are in this store, made at the first call."""
         if store not in self._models:
             with tf.init_scope(), store.scope(), fresh_layer_names():
-                model = self._models[store] = self._build()
+                model = self._models[store] = self._build(store)
                 for variable in model.variables:  # if it was made elsewhere
                     store.adopt(variable.path, variable.value)
                 with store.aside():
                     self._optimizers[store] = self._compile(model)
         return self._models[store]
 
-    def _build(self) -> Any:
-        if isinstance(self.get_model, keras.Model):
-            return self.get_model
+    def _build(self, store: VariableStore) -> Any:
         inputs = [
             keras.Input(batch_shape=spec.shape, dtype=spec.dtype.name, name=spec.name)
             for spec in self.input_signature
         ]
-        parameters = inspect.signature(self.get_model).parameters.values()
-        takes_inputs = any(p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in parameters)
-        made = self.get_model(*inputs) if takes_inputs else self.get_model()
-        return made if isinstance(made, keras.Model) else keras.Model(inputs, made)
+        made = self.get_model
+        if not isinstance(made, keras.Model):
+            parameters = inspect.signature(made).parameters.values()
+            takes_inputs = any(p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in parameters)
+            made = made(*inputs) if takes_inputs else made()
+        if not isinstance(made, keras.Model):
+            return keras.Model(inputs, made)
+        if not made.built:
+            with store.aside():  # Keras makes the weights after it has left the layers' scopes
+                made(single(inputs))
+        return made
 
     def _compile(self, model: Any) -> Any:
         """Compiles the model, if that is wanted; returns the optimizer that trains it."""
@@ -251,7 +251,7 @@ class KerasModel:
             raise ValueError("expected a compiled model: call compile(optimizer, loss) first")
         if model.optimizer is None:
             return optimizer
-        if model.built and not model.optimizer.built:
+        if not model.optimizer.built:
             # In the order in which Keras restores its variables when a saved model is loaded.
             model.optimizer.build(model.trainable_variables)
         return model.optimizer
