@@ -10,6 +10,7 @@ from towerpack.input_source import QueueInput
 from towerpack.predict import OfflinePredictor, PredictConfig
 from towerpack.tower import TowerContext, TowerFunc, TracedTower, VariableStore
 from towerpack.tower import optimizer as own
+from towerpack.tower.varreplace import freeze_variables, remap_variables
 from towerpack.train import SimpleTrainer
 
 keras = tf.keras
@@ -381,3 +382,80 @@ def test_tensorflow_still_numbers_variables_in_the_order_in_which_they_are_made(
     store.adopt_all(reversed(made))
     assert list(store.variables) == ["Variable", *(f"Variable_{i}" for i in range(1, 9))]
     assert [float(variable) for variable in store.variables.values()] == list(range(9))
+
+
+def backbone():
+    return [layers.Dense(4, "tanh", name="a"), layers.BatchNormalization(name="bn")]
+
+
+@PLACES
+@pytest.mark.parametrize("skip_collection", [False, True])
+def test_freeze_variables_acts_on_keras_objects_wherever_they_are_made(place, skip_collection):
+    base, head = place(backbone), layers.Dense(2, name="b")
+
+    def network(x):
+        with freeze_variables(skip_collection=skip_collection):
+            x = base(x)
+        return head(x)
+
+    trainer, begin = train(network)
+    for name in ["a/kernel", "a/bias", "bn/gamma", "bn/beta"]:
+        np.testing.assert_array_equal(trainer.store[name], begin[name], err_msg=name)
+        assert (name in trainer.store.trainable()) != skip_collection
+    for name in ["bn/moving_mean", "b/kernel"]:
+        assert np.abs(trainer.store[name] - begin[name]).max() > 1e-3, name
+
+
+def test_a_model_that_is_frozen_in_one_of_two_calls_gets_the_gradient_of_the_other():
+    layer = layers.Dense(2, use_bias=False, name="a")
+    layer.build([None, 4])
+
+    def gradient(network):
+        store = VariableStore()
+
+        @tf.function(autograph=False)
+        def run(x):
+            with TowerContext("", is_training=True, store=store), tf.GradientTape() as tape:
+                cost = tf.reduce_sum(network(x))
+            return tape.gradient(cost, store["a/kernel"])
+
+        return run(tf.ones([3, 4]))
+
+    def twice(x):
+        with freeze_variables():
+            y = layer(x)
+        return layer(x) + y
+
+    np.testing.assert_array_equal(gradient(twice), gradient(layer))
+
+
+@PLACES
+def test_remapped_variables_act_on_keras_objects_wherever_they_are_made(place):
+    made = []
+
+    def make():
+        regularizer = keras.regularizers.L2(1.0)
+        made.append(layers.Dense(2, name="a", activity_regularizer=regularizer))
+        return made[-1:]
+
+    network = place(make)
+
+    def doubled(x):
+        with remap_variables(lambda v: v * 2):
+            return network(x)
+
+    store = VariableStore()
+    plain, twice = outputs(network, store), outputs(doubled, store)
+    np.testing.assert_allclose(twice, plain * 2, rtol=1e-6)
+    np.testing.assert_allclose(outputs(network, store), plain)
+    assert sorted(store.variables) == ["a/bias", "a/kernel"]
+    assert len(network.losses if place is model_outside else made[-1].losses) == 1
+
+
+def outputs(network, store, is_training=True):
+    @tf.function(autograph=False)
+    def run(x):
+        with TowerContext("", is_training=is_training, store=store):
+            return network(x)
+
+    return run(tf.ones([3, 4])).numpy()

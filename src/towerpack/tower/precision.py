@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf
-from towerpack.tower.varreplace import custom_getter_scope
+from towerpack.tower.varreplace import creation_scope
 
 HALF = ("bfloat16", "float16")
 
@@ -32,5 +32,5 @@ def float32_variables() -> Iterator[None]:
         kwargs["dtype"] = tf.float32
         return tf.cast(getter(*args, **kwargs), wanted)
 
-    with custom_getter_scope(getter):
+    with creation_scope(getter):
         yield
