@@ -459,3 +459,107 @@ def outputs(network, store, is_training=True):
             return network(x)
 
     return run(tf.ones([3, 4])).numpy()
+
+
+class NonNegativeSmall(keras.constraints.Constraint):
+    def __call__(self, w):
+        return keras.ops.clip(w, 0.0, 0.3)
+
+
+def constrained():
+    return [
+        layers.Dense(5, "tanh", name="a", kernel_constraint=NonNegativeSmall()),
+        layers.Dense(2, name="b", bias_constraint=keras.constraints.NonNeg()),
+    ]
+
+
+RATE = 0.1
+KINDS_OF_SGD = {
+    "keras": lambda: keras.optimizers.SGD(RATE),
+    "v1": lambda: v1.train.GradientDescentOptimizer(RATE),
+    "towerpack": lambda: own.SGD(RATE),
+    "accumulated": lambda: own.AccumGradOptimizer(own.SGD(RATE), 1),
+}
+
+
+@PLACES
+@pytest.mark.parametrize("kind", KINDS_OF_SGD)
+def test_constraints_of_keras_layers_hold_with_every_kind_of_optimizer(place, kind):
+    trainer, begin = train(place(constrained), KINDS_OF_SGD[kind])
+    kernel = trainer.store["a/kernel"].numpy()
+    assert begin["a/kernel"].min() < 0 <= kernel.min() <= kernel.max() <= np.float32(0.3)
+    assert_same(trainer, fit(as_model(constrained), begin))
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_SGD)
+def test_constraints_of_get_variable_hold_with_every_kind_of_optimizer(kind):
+    def network(x):
+        w = v1.get_variable("w", [4, 2], constraint=lambda w: tf.clip_by_value(w, 0.0, 0.3))
+        return x @ w
+
+    trainer, begin = train(network, KINDS_OF_SGD[kind])
+    value = tf.Variable(begin["w"])
+    x, y = arrays()
+    for _ in range(EPOCHS):
+        for start in range(0, SAMPLES, BATCH):
+            with tf.GradientTape() as tape:
+                cost = square_error(y[start : start + BATCH], x[start : start + BATCH] @ value)
+            stepped = value - RATE * tape.gradient(cost, value)
+            value.assign(tf.clip_by_value(stepped, 0.0, 0.3))
+    np.testing.assert_allclose(trainer.store["w"], value, atol=1e-5)
+
+
+def test_constraints_hold_where_gradients_are_sparse():
+    table = layers.Embedding(6, 2, name="table", embeddings_constraint=NonNegativeSmall())
+
+    def network(x):
+        return tf.reduce_sum(table(tf.cast(tf.abs(x), tf.int32) % 6), axis=1)
+
+    for make in KINDS_OF_SGD.values():
+        trainer, _ = train(network, make)
+        values = trainer.store["table/embeddings"].numpy()
+        assert values.min() >= 0
+        assert values.max() <= np.float32(0.3)
+
+
+KERAS_OPTIMIZERS = {
+    "Muon": lambda: keras.optimizers.Muon(0.01, exclude_layers=["b"]),
+    "Adafactor": lambda: keras.optimizers.Adafactor(0.05),
+    "AdamW": lambda: keras.optimizers.AdamW(0.05, weight_decay=0.1),
+    "SGD with momentum": lambda: keras.optimizers.SGD(0.05, 0.9, use_ema=True),
+    "accumulating": lambda: keras.optimizers.Adam(0.05, gradient_accumulation_steps=3),
+}
+
+
+def plain():
+    return [layers.Dense(5, "tanh", name="a"), layers.Dense(2, name="b")]
+
+
+@PLACES
+@pytest.mark.parametrize("kind", KERAS_OPTIMIZERS)
+def test_optimizers_of_keras_that_need_paths(place, kind):
+    make = KERAS_OPTIMIZERS[kind]
+    trainer, begin = train(place(plain), make)
+    expected = fit_without_ema_at_the_end(as_model(plain), begin, make())
+    assert_same(trainer, expected)
+
+
+def fit_without_ema_at_the_end(model, begin, optimizer):
+    optimizer.finalize_variable_values = lambda variables: None  # a matter of `fit`
+    return fit(model, begin, optimizer)
+
+
+@pytest.mark.parametrize("kind", KERAS_OPTIMIZERS)
+def test_optimizers_of_keras_train_variables_that_are_not_of_keras(kind):
+    def network(x):
+        with v1.variable_scope("a"):
+            x = tf.tanh(x @ v1.get_variable("kernel", [4, 5]) + v1.get_variable("bias", [5]))
+        with v1.variable_scope("b"):
+            return x @ v1.get_variable("kernel", [5, 2]) + v1.get_variable("bias", [2])
+
+    make = KERAS_OPTIMIZERS[kind]
+    trainer, begin = train(network, make)
+    assert_same(trainer, fit_without_ema_at_the_end(as_model(plain), begin, make()))
+    names = list(trainer.store.variables)
+    assert len({id(variable) for variable in trainer.store.variables.values()}) == len(names)
+    assert not [name for name in names if ":" in name or name.endswith("_0_momentum")]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
@@ -51,6 +52,8 @@ class V1Optimizer(Optimizer):
         with VariableStore.current().aside():
             self._make_slots([variable for _, variable in grads_and_vars])
             self.optimizer.apply_gradients(list(grads_and_vars))
+            # TensorFlow applies its own constraints, and does not know those of Keras.
+            constrain(v for _, v in grads_and_vars if v.constraint is None)
 
     def _make_slots(self, variables: Sequence[Any]) -> None:
         """Makes the slots in a small trace of their own, which is never run.
@@ -97,13 +100,15 @@ class KerasOptimizer(Optimizer):
         self.optimizer = optimizer
 
     def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
+        store = VariableStore.current()
         gradients, variables = zip(*grads_and_vars, strict=True)
-        if not self.optimizer.built:
-            # Outside of the trace, so that the slots are real variables, and apart from the store,
-            # which takes them in below under names that Keras gives them.
-            with tf.init_scope(), VariableStore.current().aside():
-                self.optimizer.build(list(variables))
-        self.optimizer.apply(list(gradients))
+        # Outside of the trace, so that the slots are real variables, and apart from the store,
+        # which takes them in below under names that Keras gives them.
+        with tf.init_scope(), store.aside():
+            keras_variables = [store.as_keras(variable) for variable in variables]
+            if not self.optimizer.built:
+                self.optimizer.build(keras_variables)
+        self.optimizer.apply(list(gradients), keras_variables)
 
     def take_in_variables(self, store: VariableStore) -> None:
         """Takes the variables in under names that do not depend on how many optimizers came before.
@@ -113,17 +118,32 @@ class KerasOptimizer(Optimizer):
         name = self.optimizer.name
         numbered = re.fullmatch(r"(.+)_\d+", name)
         first = numbered[1] if numbered and numbered[1] == _snake_case(self.optimizer) else name
+        # Some optimizers give several of their variables one name.
+        counts: Counter[str] = Counter()
+        paths = {}
         for variable in self.optimizer.variables:
             path = variable.path.removeprefix(f"{name}/")
-            scope, number = first, 0
-            # Another optimizer of this model may have the name: those of a GAN's two networks.
-            while store.variables.get(f"{scope}/{path}", variable.value) is not variable.value:
-                number += 1
-                scope = f"{first}_{number}"
-            if store.has(variable.value):  # made with the optimizer, in an open store
-                store.rename(variable.value, f"{scope}/{path}")
+            counts[path] += 1
+            paths[path if counts[path] == 1 else f"{path}_{counts[path] - 1}"] = variable.value
+        scope, number = first, 0
+        # Another optimizer of this model may have the name: those of a GAN's two networks.
+        while any(store.variables.get(f"{scope}/{p}", v) is not v for p, v in paths.items()):
+            number += 1
+            scope = f"{first}_{number}"
+        for path, value in paths.items():
+            if store.has(value):  # made with the optimizer, in an open store
+                store.rename(value, f"{scope}/{path}")
             else:
-                store.adopt(f"{scope}/{path}", variable.value)
+                store.adopt(f"{scope}/{path}", value)
+
+
+def constrain(variables: Iterable[Any]) -> None:
+    """Applies the constraints of variables that were updated."""
+    store = VariableStore.current()
+    for variable in variables:
+        constraint = store.constraint_of(variable)
+        if constraint is not None:
+            variable.assign(constraint(tf.convert_to_tensor(variable)))
 
 
 def _snake_case(optimizer: Any) -> str:
