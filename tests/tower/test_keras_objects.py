@@ -10,6 +10,7 @@ from towerpack.input_source import QueueInput
 from towerpack.predict import OfflinePredictor, PredictConfig
 from towerpack.tower import TowerContext, TowerFunc, TracedTower, VariableStore
 from towerpack.tower import optimizer as own
+from towerpack.tower.varreplace import freeze_variables, remap_variables
 from towerpack.train import SimpleTrainer
 
 keras = tf.keras
@@ -381,3 +382,179 @@ def test_tensorflow_still_numbers_variables_in_the_order_in_which_they_are_made(
     store.adopt_all(reversed(made))
     assert list(store.variables) == ["Variable", *(f"Variable_{i}" for i in range(1, 9))]
     assert [float(variable) for variable in store.variables.values()] == list(range(9))
+
+
+def backbone():
+    return [layers.Dense(4, "tanh", name="a"), layers.BatchNormalization(name="bn")]
+
+
+@PLACES
+@pytest.mark.parametrize("skip_collection", [False, True])
+def test_freeze_variables_acts_on_keras_objects_wherever_they_are_made(place, skip_collection):
+    base, head = place(backbone), layers.Dense(2, name="b")
+
+    def network(x):
+        with freeze_variables(skip_collection=skip_collection):
+            x = base(x)
+        return head(x)
+
+    trainer, begin = train(network)
+    for name in ["a/kernel", "a/bias", "bn/gamma", "bn/beta"]:
+        np.testing.assert_array_equal(trainer.store[name], begin[name], err_msg=name)
+        assert (name in trainer.store.trainable()) != skip_collection
+    for name in ["bn/moving_mean", "b/kernel"]:
+        assert np.abs(trainer.store[name] - begin[name]).max() > 1e-3, name
+
+
+def test_a_model_that_is_frozen_in_one_of_two_calls_gets_the_gradient_of_the_other():
+    layer = layers.Dense(2, use_bias=False, name="a")
+    layer.build([None, 4])
+
+    def gradient(network):
+        store = VariableStore()
+
+        @tf.function(autograph=False)
+        def run(x):
+            with TowerContext("", is_training=True, store=store), tf.GradientTape() as tape:
+                cost = tf.reduce_sum(network(x))
+            return tape.gradient(cost, store["a/kernel"])
+
+        return run(tf.ones([3, 4]))
+
+    def twice(x):
+        with freeze_variables():
+            y = layer(x)
+        return layer(x) + y
+
+    np.testing.assert_array_equal(gradient(twice), gradient(layer))
+
+
+@PLACES
+def test_remapped_variables_act_on_keras_objects_wherever_they_are_made(place):
+    made = []
+
+    def make():
+        regularizer = keras.regularizers.L2(1.0)
+        made.append(layers.Dense(2, name="a", activity_regularizer=regularizer))
+        return made[-1:]
+
+    network = place(make)
+
+    def doubled(x):
+        with remap_variables(lambda v: v * 2):
+            return network(x)
+
+    store = VariableStore()
+    plain, twice = outputs(network, store), outputs(doubled, store)
+    np.testing.assert_allclose(twice, plain * 2, rtol=1e-6)
+    np.testing.assert_allclose(outputs(network, store), plain)
+    assert sorted(store.variables) == ["a/bias", "a/kernel"]
+    assert len(network.losses if place is model_outside else made[-1].losses) == 1
+
+
+def outputs(network, store, is_training=True):
+    @tf.function(autograph=False)
+    def run(x):
+        with TowerContext("", is_training=is_training, store=store):
+            return network(x)
+
+    return run(tf.ones([3, 4])).numpy()
+
+
+class NonNegativeSmall(keras.constraints.Constraint):
+    def __call__(self, w):
+        return keras.ops.clip(w, 0.0, 0.3)
+
+
+def constrained():
+    return [
+        layers.Dense(5, "tanh", name="a", kernel_constraint=NonNegativeSmall()),
+        layers.Dense(2, name="b", bias_constraint=keras.constraints.NonNeg()),
+    ]
+
+
+RATE = 0.1
+KINDS_OF_SGD = {
+    "keras": lambda: keras.optimizers.SGD(RATE),
+    "v1": lambda: v1.train.GradientDescentOptimizer(RATE),
+    "towerpack": lambda: own.SGD(RATE),
+    "accumulated": lambda: own.AccumGradOptimizer(own.SGD(RATE), 1),
+}
+
+
+@PLACES
+@pytest.mark.parametrize("kind", KINDS_OF_SGD)
+def test_constraints_of_keras_layers_hold_with_every_kind_of_optimizer(place, kind):
+    trainer, begin = train(place(constrained), KINDS_OF_SGD[kind])
+    kernel = trainer.store["a/kernel"].numpy()
+    assert begin["a/kernel"].min() < 0 <= kernel.min() <= kernel.max() <= np.float32(0.3)
+    assert_same(trainer, fit(as_model(constrained), begin))
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_SGD)
+def test_constraints_of_get_variable_hold_with_every_kind_of_optimizer(kind):
+    def network(x):
+        w = v1.get_variable("w", [4, 2], constraint=lambda w: tf.clip_by_value(w, 0.0, 0.3))
+        return x @ w
+
+    trainer, begin = train(network, KINDS_OF_SGD[kind])
+    value = tf.Variable(begin["w"])
+    x, y = arrays()
+    for _ in range(EPOCHS):
+        for start in range(0, SAMPLES, BATCH):
+            with tf.GradientTape() as tape:
+                cost = square_error(y[start : start + BATCH], x[start : start + BATCH] @ value)
+            stepped = value - RATE * tape.gradient(cost, value)
+            value.assign(tf.clip_by_value(stepped, 0.0, 0.3))
+    np.testing.assert_allclose(trainer.store["w"], value, atol=1e-5)
+
+
+def test_constraints_hold_where_gradients_are_sparse():
+    table = layers.Embedding(6, 2, name="table", embeddings_constraint=NonNegativeSmall())
+
+    def network(x):
+        return tf.reduce_sum(table(tf.cast(tf.abs(x), tf.int32) % 6), axis=1)
+
+    for make in KINDS_OF_SGD.values():
+        trainer, _ = train(network, make)
+        values = trainer.store["table/embeddings"].numpy()
+        assert values.min() >= 0
+        assert values.max() <= np.float32(0.3)
+
+
+KERAS_OPTIMIZERS = {
+    "Muon": lambda: keras.optimizers.Muon(0.01, exclude_layers=["b"]),
+    "Adafactor": lambda: keras.optimizers.Adafactor(0.05),
+    "AdamW": lambda: keras.optimizers.AdamW(0.05, weight_decay=0.1),
+    "SGD with momentum": lambda: keras.optimizers.SGD(0.05, 0.9, use_ema=True),
+    "accumulating": lambda: keras.optimizers.Adam(0.05, gradient_accumulation_steps=3),
+}
+
+
+def plain():
+    return [layers.Dense(5, "tanh", name="a"), layers.Dense(2, name="b")]
+
+
+@PLACES
+@pytest.mark.parametrize("kind", KERAS_OPTIMIZERS)
+def test_optimizers_of_keras_that_need_paths(place, kind):
+    make = KERAS_OPTIMIZERS[kind]
+    trainer, begin = train(place(plain), make)
+    expected = fit(as_model(plain), begin, make())
+    assert_same(trainer, expected)
+
+
+@pytest.mark.parametrize("kind", KERAS_OPTIMIZERS)
+def test_optimizers_of_keras_train_variables_that_are_not_of_keras(kind):
+    def network(x):
+        with v1.variable_scope("a"):
+            x = tf.tanh(x @ v1.get_variable("kernel", [4, 5]) + v1.get_variable("bias", [5]))
+        with v1.variable_scope("b"):
+            return x @ v1.get_variable("kernel", [5, 2]) + v1.get_variable("bias", [2])
+
+    make = KERAS_OPTIMIZERS[kind]
+    trainer, begin = train(network, make)
+    assert_same(trainer, fit(as_model(plain), begin, make()))
+    names = list(trainer.store.variables)
+    assert len({id(variable) for variable in trainer.store.variables.values()}) == len(names)
+    assert not [name for name in names if ":" in name or name.endswith("_0_momentum")]

@@ -12,6 +12,7 @@ from towerpack._tensorflow import tf, v1
 from towerpack.tower.keras_names import fresh_layer_names, layer_calls_through
 from towerpack.tower.keras_state import state_of_later_tower
 from towerpack.tower.store import VariableStore
+from towerpack.tower.varreplace import call_layer
 
 _current = threading.local()
 
@@ -122,7 +123,7 @@ class TowerContext:
         """Calls a Keras layer or model in the tower's training mode, unless the caller gave one."""
         if kwargs.get("training") is None:
             kwargs = {**kwargs, "training": self.is_training}
-        outputs = call(*args, **kwargs)
+        outputs = call_layer(layer, call, args, kwargs, self.store)
         self.store.take_in_layer(layer)
         return outputs
 

@@ -74,8 +74,18 @@ def layer_calls_through(handler: Handler) -> Iterator[None]:
 
 
 def in_layer_call() -> bool:
-    """Whether a Keras layer is being built or called in a tower of this thread."""
+    """Whether a handler is calling a Keras layer in this thread."""
     return getattr(_local, "handler", None) is _left_to_keras
+
+
+def symbolic(arguments: Any) -> Any:
+    """The arguments of a layer with a symbolic tensor for each tensor: to build it, not to run."""
+    keras = tf.keras
+
+    def spec(x: Any) -> Any:
+        return keras.KerasTensor(x.shape, x.dtype.name) if tf.is_tensor(x) else x
+
+    return keras.tree.map_structure(spec, arguments)
 
 
 def is_symbolic(arguments: Any) -> bool:
@@ -91,7 +101,7 @@ def _left_to_keras(
 
 
 @contextlib.contextmanager
-def _handled_by(handler: Handler) -> Iterator[None]:
+def _handled_by(handler: Handler | None) -> Iterator[None]:
     before = getattr(_local, "handler", None)
     _local.handler = handler
     try:
@@ -113,7 +123,8 @@ def _wrap_layer_calls() -> None:
             if handler is None or handler is _left_to_keras:
                 return original(layer, *args, **kwargs)
             if is_symbolic((args, kwargs)):
-                handler = _left_to_keras
+                with _handled_by(None):
+                    return original(layer, *args, **kwargs)
             with _handled_by(_left_to_keras):
                 return handler(layer, functools.partial(original, layer), args, kwargs)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from towerpack._tensorflow import tf
-from towerpack.tower.varreplace import custom_getter_scope
+from towerpack.tower.varreplace import creation_scope
 
 HALF = ("bfloat16", "float16")
 _precision: contextvars.ContextVar[str | None] = contextvars.ContextVar("precision", default=None)
@@ -31,7 +31,7 @@ def half_layers(precision: str) -> Iterator[None]:
         kwargs["dtype"] = tf.float32
         return tf.cast(getter(*args, **kwargs), wanted)
 
-    with _set(precision), custom_getter_scope(getter):
+    with _set(precision), creation_scope(getter):
         yield
 
 

@@ -221,6 +221,24 @@ class VariableStore:
                 f"{near or list(self.variables)[:5]}"
             )
 
+    def constraint_of(self, variable: Any) -> Callable[[Any], Any] | None:
+        """The function that each update of the variable ends with, if there is one."""
+        owner = self._keras.get(variable.ref())
+        return variable.constraint if owner is None else owner.variable.constraint
+
+    def as_keras(self, variable: Any) -> Any:
+        """The Keras variable of a variable, made if it has none; its path is then its name here."""
+        owner = self._keras.get(variable.ref())
+        if owner is not None:
+            return owner.variable
+        *scopes, name = self.name_of(variable).split("/")
+        with contextlib.ExitStack() as stack:
+            for scope in scopes:
+                stack.enter_context(tf.keras.name_scope(scope))
+            made = tf.keras.Variable(variable, name=name)  # takes a tf.Variable as its value
+        made.constraint = variable.constraint
+        return made
+
     def adopt(self, name: str, variable: Any, local: bool = False) -> str:
         """Takes in a variable that was made elsewhere; a name that is taken gets a number."""
         if self.has(variable):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
@@ -71,6 +72,8 @@ class V1Optimizer(Optimizer):
         with VariableStore.current().aside():
             self._make_slots([variable for _, variable in grads_and_vars])
             self.optimizer.apply_gradients(list(grads_and_vars))
+            # TensorFlow applies its own constraints, and does not know those of Keras.
+            constrain(v for _, v in grads_and_vars if v.constraint is None)
 
     def _make_slots(self, variables: Sequence[Any]) -> None:
         """Makes the slots in a small trace of their own, which is never run.
@@ -122,16 +125,23 @@ class KerasOptimizer(Optimizer):
         if scale is not None:  # Keras divides by it
             gradients = tuple(scaled(gradient, scale) for gradient in gradients)
         # With the variables: the optimizer may have been built with more of them, in another order.
-        self.optimizer.apply(list(gradients), list(variables))
+        self.optimizer.apply(list(gradients), self._built_with(variables))
 
     def loss_scale(self, variables: Sequence[Any]) -> Any:
-        if not self.optimizer.built:
-            # Outside of the trace, so that the slots are real variables, and apart from the store,
-            # which takes them in below under names that Keras gives them.
-            with tf.init_scope(), VariableStore.current().aside():
-                self.optimizer.build(list(variables))
+        self._built_with(variables)
         scale = self.optimizer.scale_loss(1.0)
         return scale if tf.is_tensor(scale) or scale != 1.0 else None
+
+    def _built_with(self, variables: Sequence[Any]) -> list[Any]:
+        """The Keras variables of these variables, after the optimizer has made its own for them."""
+        store = VariableStore.current()
+        # Outside of the trace, so that the slots are real variables, and apart from the store,
+        # which takes them in below under names that Keras gives them.
+        with tf.init_scope(), store.aside():
+            keras_variables = [store.as_keras(variable) for variable in variables]
+            if not self.optimizer.built:
+                self.optimizer.build(keras_variables)
+        return keras_variables
 
     def finalize(self) -> None:
         """Replaces the weights by their moving averages where `use_ema` says so, as `fit` does."""
@@ -149,17 +159,32 @@ class KerasOptimizer(Optimizer):
         name = self.optimizer.name
         numbered = re.fullmatch(r"(.+)_\d+", name)
         first = numbered[1] if numbered and numbered[1] == _snake_case(self.optimizer) else name
+        # Some optimizers give several of their variables one name.
+        counts: Counter[str] = Counter()
+        paths = {}
         for variable in self.optimizer.variables:
             path = variable.path.removeprefix(f"{name}/")
-            scope, number = first, 0
-            # Another optimizer of this model may have the name: those of a GAN's two networks.
-            while store.variables.get(f"{scope}/{path}", variable.value) is not variable.value:
-                number += 1
-                scope = f"{first}_{number}"
-            if store.has(variable.value):  # made with the optimizer, in an open store
-                store.rename(variable.value, f"{scope}/{path}")
+            counts[path] += 1
+            paths[path if counts[path] == 1 else f"{path}_{counts[path] - 1}"] = variable.value
+        scope, number = first, 0
+        # Another optimizer of this model may have the name: those of a GAN's two networks.
+        while any(store.variables.get(f"{scope}/{p}", v) is not v for p, v in paths.items()):
+            number += 1
+            scope = f"{first}_{number}"
+        for path, value in paths.items():
+            if store.has(value):  # made with the optimizer, in an open store
+                store.rename(value, f"{scope}/{path}")
             else:
-                store.adopt(f"{scope}/{path}", variable.value)
+                store.adopt(f"{scope}/{path}", value)
+
+
+def constrain(variables: Iterable[Any]) -> None:
+    """Applies the constraints of variables that were updated."""
+    store = VariableStore.current()
+    for variable in variables:
+        constraint = store.constraint_of(variable)
+        if constraint is not None:
+            variable.assign(constraint(tf.convert_to_tensor(variable)))
 
 
 def _snake_case(optimizer: Any) -> str:

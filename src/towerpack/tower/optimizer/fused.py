@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from towerpack._tensorflow import tf
-from towerpack.tower.optimizer.base import GradsAndVars, Optimizer
+from towerpack.tower.optimizer.base import GradsAndVars, Optimizer, constrain
 from towerpack.tower.optimizer.counter import own_counter
 from towerpack.tower.optimizer.rate import current_rate
 from towerpack.tower.store import VariableStore
@@ -41,6 +41,7 @@ class SlotOptimizer(Optimizer):
                 self.apply_sparse(gradient, variable, typed_rate)
             else:
                 self.apply_dense(tf.cast(gradient, dtype), variable, typed_rate)
+        constrain(variable for _, variable in grads_and_vars)
         self.end_step()
 
     def begin_step(self) -> None: ...
