@@ -53,8 +53,11 @@ class MirroredTowers(OneTower):
 
     def run(self, build: BuildTower) -> list[BuiltTower]:
         built: dict[int, BuiltTower] = {}
+        # The strategy builds each tower in a thread of its own, where Keras forgets its policy.
+        policy = tf.keras.mixed_precision.dtype_policy()
 
         def replica() -> None:
+            tf.keras.mixed_precision.set_dtype_policy(policy)
             replica_id = tf.distribute.get_replica_context().replica_id_in_sync_group
             index = int(tf.get_static_value(replica_id))
             built[index] = build(index)
