@@ -229,6 +229,10 @@ def test_what_does_not_fit_is_said():
     own.compile("sgd", loss())
     with pytest.raises(ValueError, match="has a train_step of its own, which runs with KerasTr"):
         own.fit(max_epoch=1)
+    made = KerasModel(keras_model(), INPUTS, TARGETS, flow(), SyncMultiGPUTrainerReplicated(2))
+    made.compile("sgd", loss())
+    with pytest.raises(ValueError, match="needs a model for each tower.*SyncMultiGPUTrainerParam"):
+        made.fit(max_epoch=1)
     with pytest.raises(TypeError, match="trainer of a single cost"):
         KerasModel(network, INPUTS, TARGETS, flow(), object())
 
@@ -350,8 +354,27 @@ def test_b7_a_subclassed_model_continues_after_save_and_load():
 
 def assert_equal(ours, theirs):
     for one, two in zip(ours, theirs, strict=True):
-        one, two = (value if isinstance(value, np.ndarray) else value.numpy() for value in (one, two))
-        np.testing.assert_allclose(one, two, atol=1e-5)
+        np.testing.assert_allclose(as_array(one), as_array(two), atol=1e-5)
+
+
+def as_array(value):
+    return value if isinstance(value, np.ndarray) else value.numpy()
+
+
+def test_a_predictor_does_not_compile_the_model_that_was_trained_anew():
+    model = keras_model()
+    ours = KerasModel(model, INPUTS, TARGETS, flow())
+    ours.compile("adam", loss())
+    ours.fit(max_epoch=1, monitors=[])
+    trained_by = model.optimizer
+    weights = model.get_weights()
+    config = PredictConfig(
+        tower_func=ours.trainer.tower_func, input_names=["x"], output_names=["prediction"]
+    )
+    (prediction,) = OfflinePredictor(config)(arrays()[0])
+    assert model.optimizer is trained_by
+    assert_equal(model.get_weights(), weights)
+    np.testing.assert_allclose(prediction, model.predict(arrays()[0], verbose=0), atol=1e-5)
 
 
 def test_b7_loss_weights():

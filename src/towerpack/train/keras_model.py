@@ -190,7 +190,14 @@ class KerasModel:
 
     def _optimizer(self) -> Any:
         """Called once for each set of variables, outside of any trace."""
-        model = self._model_of(VariableStore.current())
+        store = VariableStore.current()
+        model = self._model_of(store)
+        if store not in self._optimizers:
+            raise ValueError(
+                f"{type(self.trainer).__name__} needs a model for each tower, but received a "
+                "finished one. Pass a function that makes it as get_model, or use "
+                "SyncMultiGPUTrainerParameterServer, whose towers share variables"
+            )
         if has_own_step(model):
             if not isinstance(self.trainer, KerasTrainer):
                 raise ValueError(
@@ -199,7 +206,7 @@ class KerasModel:
                 )
             self.trainer.own_step = True
             return model.optimizer
-        return self._optimizers[VariableStore.current()]
+        return self._optimizers[store]
 
     def _new_optimizer(self) -> Any:
         """The optimizer given; another one like it for each further copy of the model."""
@@ -207,8 +214,7 @@ class KerasModel:
         if isinstance(given, str):
             return keras.optimizers.get(given)
         if isinstance(given, keras.optimizers.Optimizer):
-            first = len(self._models) == 1
-            return given if first else type(given).from_config(given.get_config())
+            return given if not self._models else type(given).from_config(given.get_config())
         makes_one = callable(given) and not hasattr(given, "apply_gradients")
         return given() if makes_one else given
 
@@ -216,12 +222,17 @@ class KerasModel:
         """The Keras model whose variables are in this store, made at the first call."""
         if store not in self._models:
             with tf.init_scope(), store.scope(), fresh_layer_names():
-                model = self._models[store] = self._build(store)
+                model = self._build(store)
                 for variable in model.variables:  # if it was made elsewhere
                     store.adopt(variable.path, variable.value)
-                with store.aside():
-                    self._optimizers[store] = self._compile(model)
+                if not self._has(model):
+                    with store.aside():
+                        self._optimizers[store] = self._compile(model)
+                self._models[store] = model
         return self._models[store]
+
+    def _has(self, model: Any) -> bool:
+        return any(model is known for known in self._models.values())
 
     def _build(self, store: VariableStore) -> Any:
         inputs = [
