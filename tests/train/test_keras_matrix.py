@@ -78,12 +78,14 @@ def optimizer(feature):
     return keras.optimizers.LossScaleOptimizer(sgd) if feature == "mixed precision" else sgd
 
 
+POLICIES = ["mixed_bfloat16", "bfloat16", "float16", "float64"]
+
+
 @contextlib.contextmanager
 def policy(feature):
     before = keras.mixed_precision.dtype_policy()
-    keras.mixed_precision.set_dtype_policy(
-        "mixed_float16" if feature == "mixed precision" else before
-    )
+    names = {"mixed precision": "mixed_float16", **dict(zip(POLICIES, POLICIES, strict=True))}
+    keras.mixed_precision.set_dtype_policy(names.get(feature, before))
     try:
         yield
     finally:
@@ -193,6 +195,17 @@ def test_b7_the_keras_matrix(feature, place, kind):
     np.testing.assert_allclose(prediction, predicted(feature, expected, x), atol=1e-4)
     if feature == "frozen":
         np.testing.assert_array_equal(trainer.store["a/kernel"], begin("a/kernel", [4, 5]))
+
+
+@pytest.mark.parametrize("place", [layers_inside, model_outside, keras_model])
+@pytest.mark.parametrize("name", POLICIES)
+def test_b7_dtype_policies_of_keras(name, place):
+    with policy(name), SimpleTrainer() as trainer:
+        place(trainer, name, 1)
+    for path, expected in reference(name, 1).items():
+        assert trainer.store[path].dtype == expected.dtype
+        ours, theirs = (np.asarray(v, np.float64) for v in (trainer.store[path], expected))
+        np.testing.assert_allclose(ours, theirs, atol=1e-5, err_msg=path)
 
 
 def check_masks(towers):
