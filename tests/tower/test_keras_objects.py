@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from towerpack._tensorflow import tf, v1
+from towerpack.callbacks import ModelSummary
 from towerpack.checkpoint import SmartInit, save_checkpoint_vars
 from towerpack.dataflow import BatchData, DataFromArrays
 from towerpack.input_source import QueueInput
@@ -563,3 +564,15 @@ def test_optimizers_of_keras_train_variables_that_are_not_of_keras(kind):
     names = list(trainer.store.variables)
     assert len({id(variable) for variable in trainer.store.variables.values()}) == len(names)
     assert not [name for name in names if ":" in name or name.endswith("_0_momentum")]
+
+
+def test_the_summary_of_the_model_lists_frozen_variables_with_the_reason():
+    trainer, _ = train(inside(frozen_by_argument))
+    summary = ModelSummary()
+    summary.trainer = trainer
+    lines = summary.table().splitlines()
+    assert [line.split() for line in lines if line.startswith("a/kernel")] == [
+        ["a/kernel", "4x5", "20", "float32,", "frozen:", "a.trainable=False"]
+    ]
+    assert "2 trainable variables: 12 numbers, 0.00 MB" in lines
+    assert "4 frozen variables: 35 numbers, 0.00 MB" in lines
