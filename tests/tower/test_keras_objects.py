@@ -483,7 +483,7 @@ KINDS_OF_SGD = {
 }
 
 
-@PLACES
+@pytest.mark.parametrize("place", [inside, model_outside])
 @pytest.mark.parametrize("kind", KINDS_OF_SGD)
 def test_constraints_of_keras_layers_hold_with_every_kind_of_optimizer(place, kind):
     trainer, begin = train(place(constrained), KINDS_OF_SGD[kind])
@@ -536,9 +536,9 @@ def plain():
     return [layers.Dense(5, "tanh", name="a"), layers.Dense(2, name="b")]
 
 
-@PLACES
+@pytest.mark.parametrize("place", [inside, model_outside])
 @pytest.mark.parametrize("kind", KERAS_OPTIMIZERS)
-def test_optimizers_of_keras_that_need_paths(place, kind):
+def test_optimizers_of_keras_find_what_they_need_in_variables(place, kind):
     make = KERAS_OPTIMIZERS[kind]
     trainer, begin = train(place(plain), make)
     expected = fit_without_ema_at_the_end(as_model(plain), begin, make())

@@ -116,8 +116,9 @@ class VariableStore:
         return {name: why for name, why in reasons.items() if why not in (None, NOT_TRAINABLE)}
 
     def freeze(self, variable: Any, reason: str) -> None:
-        """Excludes a variable from training."""
-        self._frozen[variable.ref()] = reason
+        """Excludes a variable from training, unless the model is complete."""
+        if not self.complete_reason:
+            self._frozen[variable.ref()] = reason
 
     def complete(self, reason: str) -> None:
         """Fixes which variables are trained; `reason` says why it is too late for further ones."""
