@@ -1,7 +1,7 @@
 import numpy as np
 
 from tests.models.building import build
-from towerpack._tensorflow import v1
+from towerpack._tensorflow import tf, v1
 from towerpack.models import (
     BatchNorm,
     BNReLU,
@@ -13,6 +13,7 @@ from towerpack.models import (
     layer_table,
     log_layer_table,
 )
+from towerpack.tower.varreplace import freeze_variables
 
 IMAGE = np.zeros([2, 8, 8, 3], np.float32)
 
@@ -54,3 +55,36 @@ def test_logged_as_one_message_unless_disabled(capsys, monkeypatch):
     disable_layer_logging()
     log_layer_table(store)
     assert not capsys.readouterr().err
+
+
+def test_keras_layers_have_rows_and_what_is_frozen_is_shown_with_the_reason():
+    layers = tf.keras.layers
+    x = tf.keras.Input([3])
+    base = tf.keras.Model(
+        x, layers.Dense(4, name="b")(layers.BatchNormalization(name="bn")(x)), name="base"
+    )
+    base.layers[1].trainable = False
+    whole = layers.Dense(4, name="whole", trainable=False)
+
+    def keras_tower(x):
+        x = FullyConnected("fc0", x, 3)
+        x = layers.Dropout(0.5)(whole(base(x)))
+        with v1.variable_scope("head"):
+            x = layers.Dense(2)(x)
+            with freeze_variables(skip_collection=True):
+                return FullyConnected("fc1", x, 2)
+
+    _, store = build(keras_tower, np.zeros([2, 3], np.float32))
+    build(keras_tower, np.zeros([2, 3], np.float32), store=store)
+    assert layer_table(store) == KERAS_TABLE
+
+
+KERAS_TABLE = """\
+layer       kind            input      output     parameters  frozen
+fc0         FullyConnected  [None, 3]  [None, 3]          12
+base        Functional      [None, 3]  [None, 4]          22  6: bn.trainable=False
+whole       Dense           [None, 4]  [None, 4]          20  all: whole.trainable=False
+dropout     Dropout         [None, 4]  [None, 4]           0
+head/dense  Dense           [None, 4]  [None, 2]          10
+head/fc1    FullyConnected  [None, 2]  [None, 2]           6  all: freeze_variables
+total                                                     70  32"""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from towerpack._tensorflow import tf, v1
+from towerpack.callbacks import ModelSummary
 from towerpack.checkpoint import SmartInit, save_checkpoint_vars
 from towerpack.dataflow import BatchData, DataFromArrays
 from towerpack.input_source import QueueInput
@@ -482,7 +483,7 @@ KINDS_OF_SGD = {
 }
 
 
-@PLACES
+@pytest.mark.parametrize("place", [inside, model_outside])
 @pytest.mark.parametrize("kind", KINDS_OF_SGD)
 def test_constraints_of_keras_layers_hold_with_every_kind_of_optimizer(place, kind):
     trainer, begin = train(place(constrained), KINDS_OF_SGD[kind])
@@ -535,9 +536,9 @@ def plain():
     return [layers.Dense(5, "tanh", name="a"), layers.Dense(2, name="b")]
 
 
-@PLACES
+@pytest.mark.parametrize("place", [inside, model_outside])
 @pytest.mark.parametrize("kind", KERAS_OPTIMIZERS)
-def test_optimizers_of_keras_that_need_paths(place, kind):
+def test_optimizers_of_keras_find_what_they_need_in_variables(place, kind):
     make = KERAS_OPTIMIZERS[kind]
     trainer, begin = train(place(plain), make)
     expected = fit(as_model(plain), begin, make())
@@ -558,3 +559,15 @@ def test_optimizers_of_keras_train_variables_that_are_not_of_keras(kind):
     names = list(trainer.store.variables)
     assert len({id(variable) for variable in trainer.store.variables.values()}) == len(names)
     assert not [name for name in names if ":" in name or name.endswith("_0_momentum")]
+
+
+def test_the_summary_of_the_model_lists_frozen_variables_with_the_reason():
+    trainer, _ = train(inside(frozen_by_argument))
+    summary = ModelSummary()
+    summary.trainer = trainer
+    lines = summary.table().splitlines()
+    assert [line.split() for line in lines if line.startswith("a/kernel")] == [
+        ["a/kernel", "4x5", "20", "float32,", "frozen:", "a.trainable=False"]
+    ]
+    assert "2 trainable variables: 12 numbers, 0.00 MB" in lines
+    assert "4 frozen variables: 35 numbers, 0.00 MB" in lines

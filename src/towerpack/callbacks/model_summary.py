@@ -13,7 +13,8 @@ from towerpack.core import logger
 class ModelSummary(Callback):
     """Logs a table of the variables before training: names, shapes, numbers of parameters.
 
-    `limit` shows only the largest; optimizers' own variables are counted, not listed.
+    Frozen ones are listed with the reason. `limit` shows only the largest; other variables, such as
+    those of optimizers, are counted and not listed.
     """
 
     def __init__(self, limit: int | None = None):
@@ -25,21 +26,32 @@ class ModelSummary(Callback):
         logger.info("the model:\n%s", self.table())
 
     def table(self) -> str:
-        """One line for each trainable variable, and the sums."""
-        trainable = self.trainer.store.trainable()
-        rows = [(name, _shape(v), _size(v), v.dtype.name) for name, v in trainable.items()]
+        """One line for each variable that is trained or frozen, and the sums."""
+        store = self.trainer.store
+        trainable, frozen = store.trainable(), store.frozen()
+        listed = {n: v for n, v in store.variables.items() if n in trainable or n in frozen}
+        rows = [
+            (name, _shape(v), _size(v), f"{v.dtype.name}{_note(frozen.get(name))}")
+            for name, v in listed.items()
+        ]
         if self.limit is not None and len(rows) > self.limit:
             rows = sorted(rows, key=lambda row: -row[2])[: self.limit]
         widths = [max([5, *(len(str(row[column])) for row in rows)]) for column in (0, 1)]
         lines = [f"{'name':<{widths[0]}}  {'shape':<{widths[1]}}  {'parameters':>12}  type"]
         for name, shape, size, dtype in rows:
             lines.append(f"{name:<{widths[0]}}  {shape:<{widths[1]}}  {size:>12,}  {dtype}")
-        if len(rows) < len(trainable):
-            lines.append(f"... and {len(trainable) - len(rows)} smaller ones")
-        others = [v for v in self.trainer.store.variables.values() if not v.trainable]
+        if len(rows) < len(listed):
+            lines.append(f"... and {len(listed) - len(rows)} smaller ones")
+        others = [v for name, v in store.variables.items() if name not in listed]
         lines.append(f"{len(trainable)} trainable variables: {_total(trainable.values())}")
+        if frozen:
+            lines.append(f"{len(frozen)} frozen variables: {_total(store[n] for n in frozen)}")
         lines.append(f"{len(others)} others (of optimizers, say): {_total(others)}")
         return "\n".join(lines)
+
+
+def _note(why: str | None) -> str:
+    return f", frozen: {why}" if why else ""
 
 
 def _shape(variable: Any) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 from towerpack._tensorflow import tf, v1
 from towerpack.models.argscope import get_arg_scope
-from towerpack.models.table import record_layer
 from towerpack.tower import get_current_tower_context
+from towerpack.tower.layer_calls import LayerCall, shape_text
 from towerpack.tower.precision import in_layer_precision
 
 # Several under one name where two modules of a user chose the same.
@@ -132,7 +132,7 @@ class _Layer:
             try:
                 output = self.in_open_scope(x, *rest, **kwargs)
             except Exception as error:
-                error.add_note(f"in layer {self.name}({name!r}) on input {_shape(x)}")
+                error.add_note(f"in layer {self.name}({name!r}) on input {shape_text(x)}")
                 raise
             finally:
                 _depth.reset(token)
@@ -207,7 +207,8 @@ class _Layer:
         context = get_current_tower_context()
         # Once for each model and not again for each trace: the first training tower says it.
         if self.log_shape and _depth.get() == 0 and context and context.is_main_training_tower:
-            record_layer(context.store, path, self.name, _shape(x), _shape(output))
+            call = LayerCall(self.name, shape_text(x), shape_text(output))
+            context.store.layers.setdefault(path, call)
 
 
 def _named_output(output: Any) -> Any:
@@ -227,9 +228,3 @@ def _is_tensor_like(x: Any) -> bool:
     if isinstance(x, list | tuple):
         return bool(x) and all(_is_tensor_like(item) for item in x)
     return tf.is_tensor(x) or isinstance(x, tf.Variable)
-
-
-def _shape(x: Any) -> str:
-    if isinstance(x, list | tuple):
-        return "[" + ", ".join(map(_shape, x)) + "]"
-    return str(x.shape.as_list()) if tf.is_tensor(x) and x.shape.rank is not None else "[?]"

@@ -1,63 +1,89 @@
-"""The layers of a model as one table: shapes and numbers of parameters."""
+"""The layers of a model as one table: shapes, numbers of parameters, and what is frozen."""
 
 from __future__ import annotations
 
-import weakref
+from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from towerpack.core import logger
 from towerpack.tower import VariableStore
 
+REASONS_SHOWN = 2  # of those for which parts of one layer are frozen
+
 
 class LayerRow(NamedTuple):
-    """One named layer; `parameters` counts its trainable ones, those of inner layers included."""
+    """One named layer of towerpack, or one layer or model of Keras that the tower called.
+
+    `parameters` counts those that are trained or frozen, with those of inner layers. `frozen` says
+    how many of them are frozen, and why.
+    """
 
     name: str
     kind: str
     input: str
     output: str
     parameters: int
+    frozen: str
 
 
-_HEAD = ("layer", "kind", "input", "output", "parameters")
-_rows: weakref.WeakKeyDictionary[VariableStore, dict[str, LayerRow]] = weakref.WeakKeyDictionary()
+_HEAD = ("layer", "kind", "input", "output", "parameters", "frozen")
 _logging = True
-
-
-def record_layer(
-    store: VariableStore, name: str, kind: str, input_shape: str, output_shape: str
-) -> None:
-    """Adds a row to the model's table; a layer that is there already stays as it is."""
-    rows = _rows.setdefault(store, {})
-    if name not in rows:
-        parameters = sum(
-            variable.shape.num_elements()
-            for path, variable in store.trainable().items()
-            if path.startswith(f"{name}/")
-        )
-        rows[name] = LayerRow(name, kind, input_shape, output_shape, parameters)
 
 
 def layer_rows(store: VariableStore) -> list[LayerRow]:
     """The layers of the model with these variables, in the order in which they were built."""
-    return list(_rows.get(store, {}).values())
+    return [
+        LayerRow(
+            name, call.kind, call.input, call.output, *_counted(store, _parameters(store, name))
+        )
+        for name, call in store.layers.items()
+    ]
+
+
+def _parameters(store: VariableStore, layer: str) -> set[str]:
+    names = store.layers[layer].variables
+    if names is None:
+        names = {name for name in store.variables if name.startswith(f"{layer}/")}
+    return {*names} & (store.trainable().keys() | store.frozen().keys())
+
+
+def _counted(store: VariableStore, names: Iterable[str]) -> tuple[int, str]:
+    """The number of parameters, and how many of them are frozen for which reasons."""
+    sizes = {name: int(store[name].shape.num_elements()) for name in names}
+    total, reasons = sum(sizes.values()), Counter[str]()
+    for name, why in store.frozen().items():
+        reasons[why] += sizes.get(name, 0)
+    reasons = +reasons
+    if not reasons:
+        return total, ""
+    frozen = reasons.total()
+    amount = "all" if frozen == total else f"{frozen:,}"
+    more = len(reasons) - REASONS_SHOWN
+    shown = [*list(reasons)[:REASONS_SHOWN], *([f"{more} more"] if more > 0 else [])]
+    return total, f"{amount}: {', '.join(shown)}"
 
 
 def layer_table(store: VariableStore) -> str:
     """The table as text; empty if no layer with a name was built."""
-    rows = [
-        (row.name, row.kind, row.input, row.output, f"{row.parameters:,}")
-        for row in layer_rows(store)
-    ]
+    rows = layer_rows(store)
     if not rows:
         return ""
-    total = sum(row.parameters for row in layer_rows(store))
-    cells = [_HEAD, *rows, ("total", "", "", "", f"{total:,}")]
+    # A variable that several layers share counts once.
+    total, frozen = _counted(store, set().union(*(_parameters(store, r.name) for r in rows)))
+    cells: list[tuple[str, ...]] = [
+        _HEAD,
+        *((*row[:4], f"{row.parameters:,}", row.frozen) for row in rows),
+        ("total", "", "", "", f"{total:,}", frozen.partition(":")[0]),
+    ]
+    if not frozen:
+        cells = [row[:-1] for row in cells]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for row in cells:
-        left = [text.ljust(width) for text, width in zip(row[:-1], widths, strict=False)]
-        lines.append("  ".join([*left, row[-1].rjust(widths[-1])]))
+        texts = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
+        texts[4] = row[4].rjust(widths[4])
+        lines.append("  ".join(texts).rstrip())
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from towerpack._tensorflow import tf, v1
 from towerpack.tower.keras_names import fresh_layer_names, layer_calls_through
 from towerpack.tower.keras_state import state_of_later_tower
+from towerpack.tower.layer_calls import record_keras_layer
 from towerpack.tower.store import VariableStore
 from towerpack.tower.varreplace import call_layer
 
@@ -125,6 +126,8 @@ class TowerContext:
             kwargs = {**kwargs, "training": self.is_training}
         outputs = call_layer(layer, call, args, kwargs, self.store)
         self.store.take_in_layer(layer)
+        if self.is_main_training_tower:
+            record_keras_layer(self.store, layer, args, outputs)
         return outputs
 
     def __exit__(

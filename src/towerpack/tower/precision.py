@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from towerpack._tensorflow import tf
+from towerpack.tower.keras_names import in_layer_call
 from towerpack.tower.varreplace import creation_scope
 
 HALF = ("bfloat16", "float16")
@@ -26,7 +27,7 @@ def half_layers(precision: str) -> Iterator[None]:
 
     def getter(getter: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         wanted = tf.as_dtype(kwargs.get("dtype") or tf.float32)
-        if wanted.name not in HALF:
+        if wanted.name not in HALF or in_layer_call():
             return getter(*args, **kwargs)
         kwargs["dtype"] = tf.float32
         return tf.cast(getter(*args, **kwargs), wanted)

@@ -41,6 +41,10 @@ class _Visit:
     losses: list[Any] = field(default_factory=list)  # of the regularizers of its variables
 
 
+# Why a variable that was never meant to be trained, a moving average say, is not.
+NOT_TRAINABLE = "trainable=False"
+
+
 class KerasOwner(NamedTuple):
     """The Keras objects of a variable: they have attributes that the `tf.Variable` does not."""
 
@@ -59,6 +63,7 @@ class VariableStore:
         self.variables: dict[str, Any] = {}
         self.complete_reason: str | None = None
         self.summary_names: list[str] = []
+        self.layers: dict[str, Any] = {}  # those called, as `layer_calls` records them
         self.rates: dict[str, float] = {}  # what optimizers asked their learning rates to be
         self._local: set[str] = set()
         self._keras: dict[Any, KerasOwner] = {}  # by the reference of the tf.Variable
@@ -95,17 +100,25 @@ class VariableStore:
         if ref in self._frozen:
             return self._frozen[ref]
         if not variable.trainable:
-            return "trainable=False"
+            return NOT_TRAINABLE
         owner = self._keras.get(ref)
         if owner is None or self.complete_reason:
             return None
         if not owner.layer.trainable:
             return f"{owner.layer.name}.trainable=False"
-        return None if owner.variable.trainable else "trainable=False in Keras"
+        if owner.variable.trainable:
+            return None
+        return f"{owner.variable.path.rpartition('/')[0]}.trainable=False"
+
+    def frozen(self) -> dict[str, str]:
+        """Why each variable that was made to be trained, and is not, is frozen."""
+        reasons = {name: self.why_frozen(v) for name, v in self.variables.items()}
+        return {name: why for name, why in reasons.items() if why not in (None, NOT_TRAINABLE)}
 
     def freeze(self, variable: Any, reason: str) -> None:
-        """Excludes a variable from training."""
-        self._frozen[variable.ref()] = reason
+        """Excludes a variable from training, unless the model is complete."""
+        if not self.complete_reason:
+            self._frozen[variable.ref()] = reason
 
     def complete(self, reason: str) -> None:
         """Fixes which variables are trained; `reason` says why it is too late for further ones."""
@@ -116,13 +129,10 @@ class VariableStore:
 
     def take_in_layer(self, layer: Any) -> None:
         """Takes in the variables of a Keras layer or model that was called in a tower."""
-        owners = [KerasOwner(variable, layer) for variable in layer.variables]
-        # Under `remap_variables` a value may be a tensor, where the store has made the variable.
-        known = {
-            o.variable.value.ref(): o for o in owners if isinstance(o.variable.value, tf.Variable)
-        }
-        self._adopt_in_order(ref.deref() for ref in known)
-        self._keras.update(known)
+        # A value may be a tensor that was made of the variable, which the store then knows already.
+        owned = [v for v in layer.variables if isinstance(v.value, tf.Variable)]
+        self._adopt_in_order(variable.value for variable in owned)
+        self._keras.update({v.value.ref(): KerasOwner(v, layer) for v in owned})
 
     def saved(self) -> dict[str, Any]:
         """What a checkpoint holds: everything but local variables (running summaries and such)."""

@@ -106,7 +106,7 @@ def _ask(getters: list[Getter], variable: Any, store: VariableStore) -> Any:
 
     def get(name: str, **options: Any) -> Any:
         if options["trainable"] is False and variable.trainable:
-            store.freeze(value, "freeze_variables")
+            store.freeze(value, "a custom getter")
         return value
 
     for getter in getters:
@@ -144,9 +144,11 @@ def freeze_variables(stop_gradient: bool = True, skip_collection: bool = False) 
         if skip_collection:
             kwargs["trainable"] = False
         variable = getter(*args, **kwargs)
-        if stop_gradient and trainable is not False:
-            return tf.stop_gradient(variable)
-        return variable
+        if trainable is False:
+            return variable
+        if skip_collection and isinstance(variable, tf.Variable):
+            VariableStore.current().freeze(variable, "freeze_variables")
+        return tf.stop_gradient(variable) if stop_gradient else variable
 
     with custom_getter_scope(getter):
         yield

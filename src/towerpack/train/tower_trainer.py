@@ -116,9 +116,12 @@ class TowerTrainer(Trainer):
             store.complete("the training step has been built already")
         self._pace = self._make_pace()
         log_layer_table(self.store)
-        weights = self.store.trainable().values()
-        parameters = sum(variable.shape.num_elements() for variable in weights)
-        logger.info("%d trainable variables, %s parameters", len(weights), f"{parameters:,}")
+        weights, frozen = self.store.trainable(), self.store.frozen()
+        parameters = sum(variable.shape.num_elements() for variable in weights.values())
+        also = f"; {len(frozen)} are frozen" if frozen else ""
+        logger.info(
+            "%d trainable variables, %s parameters%s", len(weights), f"{parameters:,}", also
+        )
 
     @property
     def towers(self) -> TowerTensorHandles:
