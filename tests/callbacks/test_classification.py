@@ -3,6 +3,7 @@ import pytest
 from sklearn import metrics
 
 from tests.callbacks.training import Kept
+from towerpack._tensorflow import tf
 from towerpack.callbacks import (
     BinaryClassificationStats,
     ClassificationError,
@@ -43,6 +44,19 @@ def data():
     labels = rng.integers(CLASSES, size=101).astype(np.int32)
     scores = rng.random((101, CLASSES)).astype(np.float32) + 0.5 * np.eye(CLASSES)[labels]
     return scores, labels
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "bool", "int8"])
+def test_wrong_samples_are_counted_exactly_in_any_type(dtype):
+    wrong = np.arange(10_001) % 3 > 0  # float16 counts up to 2048 only
+    vector = tf.cast(wrong, dtype).numpy()
+    scalars, _ = over_batches(ClassificationError(), vector, batch=7000)
+    assert scalars["validation_error"] == wrong.mean()
+
+
+def test_a_share_of_a_sample_counts_as_such():
+    scalars, _ = over_batches(ClassificationError(), np.full(10, 0.25, np.float32), batch=3)
+    assert scalars["validation_error"] == 0.25
 
 
 def test_confusion_matrix_equals_scikit_learns(data):
