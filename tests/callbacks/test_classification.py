@@ -113,6 +113,48 @@ def test_top_k_equals_scikit_learns(data):
         TopK(k=[])
 
 
+@pytest.mark.parametrize("label", [-1, CLASSES, 255, 1.5])
+def test_a_label_outside_of_the_classes_is_an_error_and_never_right(data, label):
+    scores, labels = data[0].copy(), data[1].astype(np.float32)
+    scores[50], labels[50] = np.arange(CLASSES)[::-1], label
+    for inferencer in (TopK(k=1), ConfusionMatrix(picture=False), ClassReport(picture=False)):
+        message = rf"expected classes in 'label', integers from 0 to 4, received \[ ?{label}"
+        with pytest.raises(ValueError, match=message):
+            over_batches(inferencer, scores, labels)
+
+
+def test_a_vector_that_holds_no_classes_is_an_error():
+    labels = np.array([0, 1, 1])
+    for scores in (np.array([0.2, 0.9, 0.6]), np.array([0, 1, -1])):
+        with pytest.raises(ValueError, match="expected classes in 'prob', integers from 0 on"):
+            over_batches(ConfusionMatrix(picture=False), scores, labels)
+
+
+def test_a_score_that_is_nan_is_an_error_and_never_right(data):
+    scores, labels = data[0].copy(), np.zeros_like(data[1])
+    scores[7] = np.nan  # sorted, it would be class 0
+    for inferencer in (TopK(k=1), ConfusionMatrix(picture=False)):
+        with pytest.raises(ValueError, match="in 'prob', received NaN"):
+            over_batches(inferencer, scores, labels)
+    with pytest.raises(ValueError, match="in 'prob', received NaN"):
+        over_batches(RocCurve(picture=False), scores[:, 0], labels)
+
+
+def test_classes_that_do_not_occur_have_no_part_in_the_mean():
+    scores, labels = np.eye(4)[[0, 1, 1, 0]], np.array([0, 1, 0, 0])
+    scalars, _ = over_batches(ConfusionMatrix(picture=False), scores, labels)
+    expected = metrics.f1_score(labels, scores.argmax(1), average="macro")
+    assert scalars["validation_macro_f1"] == pytest.approx(expected)
+
+
+def test_the_error_of_no_samples_is_unknown():
+    nothing = np.zeros(0), np.zeros((0, CLASSES))
+    for inferencer, arrays in ((ClassificationError(), nothing[:1]), (TopK(k=1), nothing[::-1])):
+        inferencer.before_inference()
+        inferencer.on_fetches(list(arrays))
+        assert all(np.isnan(value) for value in inferencer.after_inference().values())
+
+
 @pytest.mark.parametrize("ties", [False, True])
 def test_area_under_the_roc_curve_equals_scikit_learns(ties):
     rng = np.random.default_rng(1)

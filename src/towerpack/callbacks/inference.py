@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -137,7 +138,7 @@ class ClassificationError(Inferencer):
         self._total += len(vector)
 
     def _after_inference(self) -> dict[str, float]:
-        return {self.summary_name: self._wrong / self._total if self._total else 0.0}
+        return {self.summary_name: self._wrong / self._total if self._total else math.nan}
 
 
 class BinaryClassificationStats(Inferencer):
