@@ -118,8 +118,8 @@ class ClassReport(ConfusionMatrix):
 class TopK(Inferencer):
     """The share of samples whose class is not among the k highest scores, as `<name>_top<k>_error`.
 
-    Of equal scores, those of lower classes count as higher. A label without a column of scores, or a
-    score that is NaN, is an error.
+    Of equal scores, those of lower classes count as higher. A label without a column of scores is
+    an error, and so is a score that is NaN.
     """
 
     def __init__(
@@ -228,7 +228,9 @@ def _classes(array: Any, name: str, count: int | None = None) -> np.ndarray:
 def _without_nan(scores: np.ndarray, name: str) -> np.ndarray:
     """The scores; NaN, which has no place in an order, is an error."""
     if np.isnan(scores).any():
-        raise ValueError(f"expected numbers in {name!r}, received NaN: the model's output is broken")
+        raise ValueError(
+            f"expected numbers in {name!r}, received NaN: the model's output is broken"
+        )
     return scores
 
 

@@ -13,6 +13,7 @@ from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
 from towerpack.input_source.base import InputSource
 from towerpack.models import log_layer_table
+from towerpack.models.regularize import CalledTooEarly
 from towerpack.monitor import MonitorBase
 from towerpack.tower import (
     TowerContext,
@@ -109,7 +110,10 @@ class TowerTrainer(Trainer):
             # Before the towers run together, where TensorFlow would make mirrored variables.
             for index in range(len(self.stores)):
                 self._make_variables(index)
-        self._step_for(())
+        try:
+            self._step_for(())
+        except CalledTooEarly:  # the first trace has made the variables: now all are known
+            self._step_for(())
         for store in self.stores:
             store.frozen_reason = "the training step has been built already"
         self._pace = self._make_pace()
