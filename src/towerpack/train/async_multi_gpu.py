@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from towerpack._tensorflow import tf
+from towerpack.tower.gradproc import scaled
 from towerpack.train.built_tower import BuiltTower
 from towerpack.train.devices import tower_devices
-from towerpack.train.replication import OneTower, scaled
+from towerpack.train.replication import OneTower
 from towerpack.train.single_cost import SingleCostTrainer
 from towerpack.train.step_graph import trace_loop
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.tower import VariableStore
+from towerpack.tower.gradproc import scaled
 from towerpack.train.built_tower import BuiltTower
 
 BuildTower = Callable[[int], BuiltTower]
@@ -106,10 +107,3 @@ def reduction_for(mode: str | None, devices: Sequence[str]) -> Any:
     if mode == "nccl" and "gpu" not in devices[0]:
         raise ValueError("mode='nccl' needs GPUs, and there are none; use mode=None or 'cpu'")
     return kinds[mode]()
-
-
-def scaled(gradient: Any, factor: Any) -> Any:
-    if isinstance(gradient, tf.IndexedSlices):
-        values = gradient.values * tf.cast(factor, gradient.values.dtype)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return gradient * tf.cast(factor, gradient.dtype)
