@@ -110,7 +110,7 @@ class CompiledLoop:
             done, finite, cost = tf.while_loop(
                 lambda done, finite, _: (done < count) & finite,
                 body,
-                (tf.constant(0), tf.constant(True), tf.constant(0.0)),
+                (tf.constant(0), tf.constant(True), tf.constant(0.0, tf.float64)),
             )
             return done, finite, all_finite(weights), cost
 

@@ -50,12 +50,17 @@ def changed(weights: Iterable[Any], gradients: Iterable[Sequence[tuple[Any, Any]
 
 
 def all_finite(tensors: Iterable[Any]) -> Any:
-    """Whether all numbers in all of them are: told from their sum, in one pass over each.
+    """Whether all numbers in all of them are.
 
-    A sum that overflows counts as infinite, so half precision is summed in single.
+    Told from their sum, in one pass over each: if it is finite, so are they. Only where it is not,
+    they are looked at one by one, since a sum of large numbers may have overflowed by itself.
     """
-    return tf.math.is_finite(
-        tf.add_n([tf.cast(tf.reduce_sum(_wide(t)), tf.float32) for t in tensors])
+    tensors = [_wide(tensor) for tensor in tensors]
+    sums = [tf.cast(tf.reduce_sum(tensor), tf.float64) for tensor in tensors]
+    return tf.cond(
+        tf.math.is_finite(tf.add_n(sums)),
+        lambda: tf.constant(True),
+        lambda: tf.reduce_all([tf.reduce_all(tf.math.is_finite(tensor)) for tensor in tensors]),
     )
 
 

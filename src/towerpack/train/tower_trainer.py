@@ -424,7 +424,7 @@ class TowerTrainer(Trainer):
             self._collects_summaries = any(summaries.values())
             self._step_counter.assign_add(1)
         return StepResult(
-            cost=cost,
+            cost=tf.cast(cost, tf.float64),
             weights=changed(self.store.trainable().values(), main.gradients),
             inputs=[component for tower in towers for component in tower.inputs],
             fetched={
@@ -445,7 +445,7 @@ class TowerTrainer(Trainer):
             gradients = [g for pairs in towers[0].gradients for g, _ in pairs]
             self._loss_scale.apply(gradients, lambda: self._apply(towers))
         costs = [objective.cost for tower in towers for objective in tower.objectives]
-        return towers, tf.add_n([tf.cast(cost, tf.float32) for cost in costs])
+        return towers, tf.add_n([tf.cast(cost, tf.float64) for cost in costs])
 
     def _apply(self, towers: Sequence[BuiltTower]) -> None:
         for index in range(len(self.stores)):
