@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from towerpack.tower import (
     TracedTower,
     get_global_step_var,
 )
+from towerpack.tower.determinism import drawing_from, drawn_seed
 from towerpack.tower.precision import float32_variables, half_inputs
 from towerpack.tower.summary import ALL_SUMMARIES, collect_summaries, update_moving_averages
 from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
@@ -87,10 +89,21 @@ class TowerTrainer(Trainer):
     def make_optimizers(self) -> None:
         """Makes the optimizers of one store, which is open; called once for each store."""
 
+    @functools.cached_property
+    def _drawn_seed(self) -> int | None:
+        """None if the program has set a seed, or the run that is resumed has one."""
+        return None if "seed" in vars(self.store) else drawn_seed()
+
     def setup_towers(
         self, input_signature: Sequence[Any], input: InputSource, func: Callable[..., Any]
     ) -> None:
         """Makes the variables and traces the step."""
+        with drawing_from(self._drawn_seed):
+            self._setup_towers(input_signature, input, func)
+
+    def _setup_towers(
+        self, input_signature: Sequence[Any], input: InputSource, func: Callable[..., Any]
+    ) -> None:
         self.tower_func = TowerFunc(func, input_signature)
         self.input_source = input
         input.reserve(CHUNK * self.replication.count)
@@ -294,18 +307,17 @@ class TowerTrainer(Trainer):
         """The traced step that also returns these tensors; one trace for each set of names."""
         if fetches not in self._steps:
             self._warn_if_late(fetches)
-            if self.options.jit is True and not self._writes_files(fetches):
-                traced = trace_compiled_step(
-                    self._build_step, fetches, self.input_source, self._keeper
-                )
-            else:
-                traced = trace_step(
-                    self._build_step, fetches, self._keeper, self._copies.copy_scalars
-                )
+            with drawing_from(self._drawn_seed):
+                traced = self._traced_step(fetches)
             self._steps[fetches] = traced
             self._adopt(traced)
         # The trace has made the variables; in eager mode each step now runs line by line.
         return (lambda: self._eager_step(fetches)) if self.options.eager else self._steps[fetches]
+
+    def _traced_step(self, fetches: tuple[str, ...]) -> Any:
+        if self.options.jit is True and not self._writes_files(fetches):
+            return trace_compiled_step(self._build_step, fetches, self.input_source, self._keeper)
+        return trace_step(self._build_step, fetches, self._keeper, self._copies.copy_scalars)
 
     def _eager_step(self, fetches: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
         result = self._build_step(fetches)
@@ -326,9 +338,10 @@ class TowerTrainer(Trainer):
         """The traced loop; None if there cannot be one, which is then not tried again."""
         if way not in self._loops:
             if way == LOOP:
-                self._loops[way] = trace_loop(
-                    self._build_step, self._keeper, self._copies.copy_scalars
-                )
+                with drawing_from(self._drawn_seed):
+                    self._loops[way] = trace_loop(
+                        self._build_step, self._keeper, self._copies.copy_scalars
+                    )
             else:
                 try:
                     shapes = self.input_source.usual_shapes() or []
