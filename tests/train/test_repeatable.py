@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from towerpack._tensorflow import tf
-from towerpack.tower.determinism import drawing_from, drawn_seed
+from towerpack.tower.determinism import drawing_from, drawn_seed, tracing_with
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,7 +66,7 @@ def test_a_drawn_seed_is_used_while_open_and_leaves_no_trace(unseeded):
     state = random.getstate()
     drawn = []
     for _ in range(2):
-        with drawing_from(seed), drawing_from(seed):
+        with drawing_from(seed), tracing_with(seed):
             drawn.append((random.random(), float(tf.random.uniform([]))))
     assert drawn[0] == drawn[1]
     assert random.getstate() == state

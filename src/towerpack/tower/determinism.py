@@ -52,19 +52,33 @@ def drawn_seed() -> int | None:
 def drawing_from(seed: int | None) -> Iterator[None]:
     """While open, weights and operations are made as after `set_random_seed(seed)`.
 
-    With None, or where it is open already, nothing changes. Afterwards TensorFlow has no seed
-    again, and Python's generator continues where it was.
+    Afterwards Python's generator, from which Keras draws the seeds of its layers, continues where
+    it was. With None nothing changes.
+    """
+    state = random.getstate()
+    if seed is not None:
+        random.seed(seed)
+    try:
+        with tracing_with(seed):
+            yield
+    finally:
+        if seed is not None:
+            random.setstate(state)
+
+
+@contextlib.contextmanager
+def tracing_with(seed: int | None) -> Iterator[None]:
+    """While open, TensorFlow has this global seed; afterwards it has none again.
+
+    With None, or where it is open already, nothing changes.
     """
     if seed is None or _global_seed() == seed:
         yield
         return
-    state = random.getstate()  # Keras draws the seeds of its layers from it
-    random.seed(seed)
     tf.random.set_seed(seed)
     try:
         yield
     finally:
-        random.setstate(state)
         tf.random.set_seed(None)
 
 

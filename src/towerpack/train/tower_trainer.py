@@ -24,7 +24,7 @@ from towerpack.tower import (
     TracedTower,
     get_global_step_var,
 )
-from towerpack.tower.determinism import drawing_from, drawn_seed
+from towerpack.tower.determinism import drawing_from, drawn_seed, tracing_with
 from towerpack.tower.precision import float32_variables, half_inputs
 from towerpack.tower.summary import ALL_SUMMARIES, collect_summaries, update_moving_averages
 from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
@@ -307,7 +307,7 @@ class TowerTrainer(Trainer):
         """The traced step that also returns these tensors; one trace for each set of names."""
         if fetches not in self._steps:
             self._warn_if_late(fetches)
-            with drawing_from(self._drawn_seed):
+            with tracing_with(self._drawn_seed):
                 traced = self._traced_step(fetches)
             self._steps[fetches] = traced
             self._adopt(traced)
@@ -338,21 +338,22 @@ class TowerTrainer(Trainer):
         """The traced loop; None if there cannot be one, which is then not tried again."""
         if way not in self._loops:
             if way == LOOP:
-                with drawing_from(self._drawn_seed):
+                with tracing_with(self._drawn_seed):
                     self._loops[way] = trace_loop(
                         self._build_step, self._keeper, self._copies.copy_scalars
                     )
             else:
                 try:
                     shapes = self.input_source.usual_shapes() or []
-                    loop = CompiledLoop(
-                        self._build_step,
-                        self.input_source,
-                        shapes,
-                        self._pace.fit_chunk(self._batch_bytes(shapes)),
-                        self._keeper,
-                        taken=lambda: self.batches_taken,
-                    )
+                    with tracing_with(self._drawn_seed):
+                        loop = CompiledLoop(
+                            self._build_step,
+                            self.input_source,
+                            shapes,
+                            self._pace.fit_chunk(self._batch_bytes(shapes)),
+                            self._keeper,
+                            taken=lambda: self.batches_taken,
+                        )
                 except (tf.errors.OpError, ValueError, TypeError) as error:
                     self._pace.drop(way, f"{type(error).__name__}: {str(error).splitlines()[0]}")
                     return None
