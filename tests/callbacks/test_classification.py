@@ -155,6 +155,11 @@ def test_the_error_of_no_samples_is_unknown():
         assert all(np.isnan(value) for value in inferencer.after_inference().values())
 
 
+def test_scores_of_small_unsigned_integers_keep_their_order():
+    scores, labels = np.array([[0, 200, 100], [3, 1, 2]], np.uint8), np.array([1, 0])
+    assert over_batches(TopK(k=1), scores, labels)[0] == {"validation_top1_error": 0.0}
+
+
 @pytest.mark.parametrize("ties", [False, True])
 def test_area_under_the_roc_curve_equals_scikit_learns(ties):
     rng = np.random.default_rng(1)

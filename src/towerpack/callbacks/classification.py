@@ -148,7 +148,8 @@ class TopK(Inferencer):
                 f"{labels.shape}"
             )
         labels = _classes(labels, self.names[1], scores.shape[1])
-        order = np.argsort(-_without_nan(scores, self.names[0]), axis=1, kind="stable")
+        scores = _without_nan(scores, self.names[0]).astype(np.float64)  # unsigned have no minus
+        order = np.argsort(-scores, axis=1, kind="stable")
         rank = (order == labels[:, None]).argmax(axis=1)
         self._wrong += [int((rank >= k).sum()) for k in self.ks]
         self._total += len(labels)
@@ -228,9 +229,7 @@ def _classes(array: Any, name: str, count: int | None = None) -> np.ndarray:
 def _without_nan(scores: np.ndarray, name: str) -> np.ndarray:
     """The scores; NaN, which has no place in an order, is an error."""
     if np.isnan(scores).any():
-        raise ValueError(
-            f"expected numbers in {name!r}, received NaN: the model's output is broken"
-        )
+        raise ValueError(f"expected numbers in {name!r}, received NaN from the model")
     return scores
 
 

@@ -55,7 +55,7 @@ def regularize_cost(regex: str, func: Callable[[Any], Any], name: str = "regular
                 f"regularize_cost({regex!r}) was called before these variables were made: {late}; "
                 "call it after the last layer"
             )
-        if not chosen:
+        if not chosen and not late:
             _warn_once(context.store, regex)
 
     chosen = matching()
