@@ -213,6 +213,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "get_global_step_var",
         "get_op_tensor_name",
         "remap_variables",
+        "set_random_seed",
         "under_name_scope",
         "under_variable_scope",
     ),

@@ -3,6 +3,7 @@ import pytest
 from sklearn import metrics
 
 from tests.callbacks.training import Kept
+from towerpack._tensorflow import tf
 from towerpack.callbacks import (
     BinaryClassificationStats,
     ClassificationError,
@@ -43,6 +44,19 @@ def data():
     labels = rng.integers(CLASSES, size=101).astype(np.int32)
     scores = rng.random((101, CLASSES)).astype(np.float32) + 0.5 * np.eye(CLASSES)[labels]
     return scores, labels
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "bool", "int8"])
+def test_wrong_samples_are_counted_exactly_in_any_type(dtype):
+    wrong = np.arange(10_001) % 3 > 0  # float16 counts up to 2048 only
+    vector = tf.cast(wrong, dtype).numpy()
+    scalars, _ = over_batches(ClassificationError(), vector, batch=7000)
+    assert scalars["validation_error"] == wrong.mean()
+
+
+def test_a_share_of_a_sample_counts_as_such():
+    scalars, _ = over_batches(ClassificationError(), np.full(10, 0.25, np.float32), batch=3)
+    assert scalars["validation_error"] == 0.25
 
 
 def test_confusion_matrix_equals_scikit_learns(data):
@@ -97,6 +111,53 @@ def test_top_k_equals_scikit_learns(data):
         assert scalars[f"validation_top{k}_error"] == pytest.approx(expected)
     with pytest.raises(ValueError, match="at least 1"):
         TopK(k=[])
+
+
+@pytest.mark.parametrize("label", [-1, CLASSES, 255, 1.5])
+def test_a_label_outside_of_the_classes_is_an_error_and_never_right(data, label):
+    scores, labels = data[0].copy(), data[1].astype(np.float32)
+    scores[50], labels[50] = np.arange(CLASSES)[::-1], label
+    for inferencer in (TopK(k=1), ConfusionMatrix(picture=False), ClassReport(picture=False)):
+        message = rf"expected classes in 'label', integers from 0 to 4, received \[ ?{label}"
+        with pytest.raises(ValueError, match=message):
+            over_batches(inferencer, scores, labels)
+
+
+def test_a_vector_that_holds_no_classes_is_an_error():
+    labels = np.array([0, 1, 1])
+    for scores in (np.array([0.2, 0.9, 0.6]), np.array([0, 1, -1])):
+        with pytest.raises(ValueError, match="expected classes in 'prob', integers from 0 on"):
+            over_batches(ConfusionMatrix(picture=False), scores, labels)
+
+
+def test_a_score_that_is_nan_is_an_error_and_never_right(data):
+    scores, labels = data[0].copy(), np.zeros_like(data[1])
+    scores[7] = np.nan  # sorted, it would be class 0
+    for inferencer in (TopK(k=1), ConfusionMatrix(picture=False)):
+        with pytest.raises(ValueError, match="in 'prob', received NaN"):
+            over_batches(inferencer, scores, labels)
+    with pytest.raises(ValueError, match="in 'prob', received NaN"):
+        over_batches(RocCurve(picture=False), scores[:, 0], labels)
+
+
+def test_classes_that_do_not_occur_have_no_part_in_the_mean():
+    scores, labels = np.eye(4)[[0, 1, 1, 0]], np.array([0, 1, 0, 0])
+    scalars, _ = over_batches(ConfusionMatrix(picture=False), scores, labels)
+    expected = metrics.f1_score(labels, scores.argmax(1), average="macro")
+    assert scalars["validation_macro_f1"] == pytest.approx(expected)
+
+
+def test_the_error_of_no_samples_is_unknown():
+    nothing = np.zeros(0), np.zeros((0, CLASSES))
+    for inferencer, arrays in ((ClassificationError(), nothing[:1]), (TopK(k=1), nothing[::-1])):
+        inferencer.before_inference()
+        inferencer.on_fetches(list(arrays))
+        assert all(np.isnan(value) for value in inferencer.after_inference().values())
+
+
+def test_scores_of_small_unsigned_integers_keep_their_order():
+    scores, labels = np.array([[0, 200, 100], [3, 1, 2]], np.uint8), np.array([1, 0])
+    assert over_batches(TopK(k=1), scores, labels)[0] == {"validation_top1_error": 0.0}
 
 
 @pytest.mark.parametrize("ties", [False, True])

@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
 
-from tests.callbacks.training import STEPS, run
+from tests.callbacks.training import STEPS, Model, run
+from tests.tiny_model import CLASSES
+from towerpack._tensorflow import tf
 from towerpack.callbacks import EMA, Callback, GradientNorm, MinSaver, MovingAverageSummary
 from towerpack.checkpoint import load_checkpoint_vars, load_run
+from towerpack.models import Embedding
 
 AVERAGE = "fc/W/ExponentialMovingAverage"
 
@@ -104,3 +107,21 @@ def test_gradient_norms_are_those_of_gradient_descent():
         [np.max(epoch) for epoch in epochs], rel=1e-3
     )
     assert run([GradientNorm()], epochs=2).alone == []
+
+
+def test_gradient_norms_add_up_the_parts_of_a_row_of_an_embedding():
+    class WithTable(Model):
+        def build_graph(self, x, label):
+            vectors = Embedding("table", label, CLASSES, 2)  # ten samples use three rows
+            return super().build_graph(x, label) + tf.reduce_mean(vectors**2)
+
+    class All(Weights):
+        def _look(self):
+            trainable = self.trainer.store.trainable().values()
+            self.seen.append(np.concatenate([v.numpy().ravel() for v in trainable]))
+
+    weights = All()
+    result = run([weights, GradientNorm()], epochs=1, model=WithTable())
+    norms = np.linalg.norm(np.diff(weights.seen[: STEPS + 1], axis=0), axis=1) / 0.5
+    assert result.monitor.of("gradient_norm/max") == pytest.approx([norms.max()], rel=1e-4)
+    assert result.monitor.of("gradient_norm/mean") == pytest.approx([norms.mean()], rel=1e-4)

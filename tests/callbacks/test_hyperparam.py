@@ -119,14 +119,14 @@ def test_the_rate_of_a_keras_optimizer_as_an_attribute():
     param = ObjAttrParam(optimizer, "learning_rate", "rate")
     result = run([ScheduledHyperParamSetter(param, [(1, 0.25)])], epochs=2, model=WithIt())
     assert param.get_value() == 0.25
-    assert result.monitor.of("rate") == [0.25, 0.25]
+    assert result.monitor.of("rate") == [0.5, 0.25]
 
 
 def test_a_schedule_sets_after_the_epoch_and_0_is_before_training():
     setter = ScheduledHyperParamSetter("learning_rate", [(0, 0.1), (2, 0.01), (3, 0)])
     rates, result = rates_of_epochs(setter, epochs=5)
     assert rates == [0.1, 0.1, 0.01, 0, 0]
-    assert np.round(result.monitor.of("learning_rate"), 6).tolist() == [0.1, 0.01, 0, 0, 0]
+    assert np.round(result.monitor.of("learning_rate"), 6).tolist() == rates
 
 
 def test_a_schedule_leaves_alone_what_is_outside_of_it():
@@ -181,9 +181,44 @@ def test_a_run_that_begins_in_the_middle_of_a_schedule_gets_what_is_due(caplog):
     assert "after epoch 1, where this run begins, but was 0.5" in caplog.text
 
 
-@pytest.mark.parametrize("schedule", [[], [(1, 0), (1, 1)], [(2, 0), (1, 1)], [(-1, 0)]])
+SCHEDULE = [(0, 0.1), (2, 0.01), (3, 0.001), (5, 0.5)]
+SETTERS = {
+    "by epoch": lambda: ScheduledHyperParamSetter("learning_rate", SCHEDULE),
+    "linear": lambda: ScheduledHyperParamSetter("learning_rate", SCHEDULE, interp="linear"),
+    "by step, at the ends of epochs": lambda: ScheduledHyperParamSetter(
+        "learning_rate", [(STEPS * epoch, rate) for epoch, rate in SCHEDULE], step_based=True
+    ),
+    "by step, one after": lambda: ScheduledHyperParamSetter(
+        "learning_rate", [(STEPS * epoch + 1, rate) for epoch, rate in SCHEDULE], step_based=True
+    ),
+    "linear by step": lambda: ScheduledHyperParamSetter(
+        "learning_rate", [(1, 0.5), (4 * STEPS, 0.1)], interp="linear", step_based=True
+    ),
+    "function": lambda: HyperParamSetterWithFunc("learning_rate", lambda epochs, old: old / 2),
+    "triggered in steps": lambda: PeriodicTrigger(
+        HyperParamSetterWithFunc("learning_rate", lambda epochs, old: 1 / (1 + epochs)),
+        every_k_steps=4,
+    ),
+}
+
+
+@pytest.mark.parametrize("setter", SETTERS.values(), ids=SETTERS)
+def test_the_curve_shows_the_value_that_the_step_has_used(setter):
+    seen = Rates()
+    result = run([setter(), seen], epochs=5)
+    curve = [
+        (step, value) for step, name, value in result.monitor.scalars if name == "learning_rate"
+    ]
+    assert len(curve) >= 5
+    for step, value in curve:
+        assert value == seen.rates[step - 1], step
+
+
+@pytest.mark.parametrize(
+    "schedule", [[], [(1, 0), (1, 1)], [(2, 0), (1, 1)], [(-1, 0)], [(0.5, 1)]]
+)
 def test_schedules_must_rise(schedule):
-    with pytest.raises(ValueError, match="rising points"):
+    with pytest.raises(ValueError, match="rising whole numbers"):
         ScheduledHyperParamSetter("learning_rate", schedule)
 
 
@@ -263,8 +298,8 @@ def test_observations_survive_a_restart():
     values = [3, 3, 3, 3]
     whole = run([putting(values), make()], epochs=4)
     resumed = run([putting(values), make()], epochs=4, resume=whole.saved[1])
-    assert whole.monitor.of("learning_rate") == [0.5, 0.5, 0.25, 0.25]
-    assert resumed.monitor.of("learning_rate") == [0.25, 0.25]
+    assert whole.monitor.of("learning_rate") == [0.5, 0.5, 0.5, 0.25]
+    assert resumed.monitor.of("learning_rate") == [0.5, 0.25]
 
 
 def test_a_scalar_that_nobody_puts_changes_nothing_and_is_said(caplog):

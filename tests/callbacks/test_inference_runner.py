@@ -3,6 +3,7 @@ import pytest
 
 from tests.callbacks.training import Model, run, tiny_flow
 from tests.tiny_model import tiny_arrays
+from towerpack._tensorflow import tf
 from towerpack.callbacks import (
     EMA,
     ClassificationError,
@@ -12,6 +13,7 @@ from towerpack.callbacks import (
     ScalarStats,
     TopK,
 )
+from towerpack.callbacks.inference_batches import batch_size
 from towerpack.callbacks.inference_runner import inference_devices
 from towerpack.dataflow import BatchData, DataFromArrays, FakeData, MapData
 from towerpack.input_source import QueueInput, StagingInput
@@ -46,6 +48,65 @@ def test_every_batch_once_in_order_also_an_uneven_last(source):
     run([InferenceRunner(source(), [seen])], epochs=2)
     assert [len(batch) for batch in seen.batches] == [25, 25, 10]
     np.testing.assert_array_equal(np.concatenate(seen.batches), tiny_arrays()[0])
+
+
+RUNNERS = {
+    "flow": lambda infs: InferenceRunner(uneven(), infs),
+    "source": lambda infs: InferenceRunner(QueueInput(uneven()), infs),
+    "two towers": lambda infs: DataParallelInferenceRunner(uneven(), infs, 2),
+}
+
+
+class Sizes(Inferencer):
+    """Keeps the sizes of the batches."""
+
+    def _get_fetches(self):
+        return ["cost"]
+
+    def _before_inference(self):
+        self.sizes = []
+
+    def _on_fetches(self, values):
+        self.sizes.append(self.batch_size)
+
+
+@pytest.mark.parametrize("runner", RUNNERS.values(), ids=RUNNERS)
+def test_the_mean_is_that_over_all_samples_whatever_the_sizes_of_batches(runner):
+    sizes = Sizes()
+    result = run([runner([ScalarStats("cost"), ClassificationError(), sizes])], epochs=1)
+    assert sizes.sizes == [25, 25, 10]
+    weights, bias = (result.trainer.store[f"fc/{name}"].numpy() for name in ("W", "b"))
+    x, label = tiny_arrays()
+    logits = np.float64(x) @ weights + bias
+    losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(x)), label]
+    means = [losses[start : start + 25].mean() for start in (0, 25, 50)]
+    assert abs(np.mean(means) - losses.mean()) > 1e-3  # what a mean of means would be off by
+    assert result.monitor.of("validation_cost") == [pytest.approx(losses.mean(), rel=1e-6)]
+    wrong = np.mean(logits.argmax(1) != label)
+    assert result.monitor.of("validation_error") == [pytest.approx(wrong, rel=1e-12)]
+
+
+def specs(*shapes):
+    return [tf.TensorSpec(shape) for shape in shapes]
+
+
+def test_the_size_of_a_batch_is_the_open_dimension_of_its_inputs():
+    x, y, scalar = np.zeros((5, 3)), np.zeros(5), np.zeros(())
+    assert batch_size([scalar, x, y], specs([], [None, 3], [None])) == 5
+    assert batch_size([np.zeros((2, 3)), x], specs([2, 3], [None, 3])) == 5
+    assert batch_size([x, np.zeros(7)], specs([None, 3], [None])) is None  # an image and its boxes
+    assert batch_size([np.zeros((2, 3)), np.zeros(7)], specs([2, 3], [7])) == 2
+
+
+def test_batches_of_unknown_size_count_once_and_empty_ones_not_at_all(caplog):
+    stats = ScalarStats("cost")
+    for _ in range(2):
+        stats.before_inference()
+        for size, value in ((5, 1.0), (None, 2.0), (0, np.nan)):
+            stats.batch_size = size
+            stats.on_fetches([np.float32(value)])
+        assert stats.after_inference() == {"validation_cost": 1.5}
+    assert caplog.text.count("counts every batch of ['cost'] once") == 1
 
 
 @pytest.mark.parametrize("gpus", [2, [0, 1, 2]])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from towerpack._tensorflow import tf
-from towerpack.tower import VariableStore
+from towerpack.tower import TowerContext, VariableStore
 from towerpack.tower.gradproc import (
     CheckGradient,
     FilterNoneGrad,
@@ -10,6 +10,8 @@ from towerpack.tower.gradproc import (
     MapGradient,
     PrintGradient,
     ScaleGradient,
+    SummaryGradient,
+    dense,
 )
 from towerpack.tower.optimizer import SGD, apply_grad_processors
 
@@ -72,6 +74,63 @@ def test_F14_a_gradient_that_is_not_finite_is_named(store):
 def test_printing_changes_nothing(store, capfd):
     assert process(store, PrintGradient("conv0/W")) == GRADIENTS
     assert "gradient of conv0/W mean 1.5 norm 3" in capfd.readouterr().err
+
+
+ROWS = [3, 0, 3, 3]  # a row that occurs several times: the sum of its parts is its gradient
+PROCESSORS = {
+    "filter": FilterNoneGrad(),
+    "clip": GlobalNormClip(0.5),
+    "map": MapGradient(lambda g: g / tf.sqrt(1 + g**2)),
+    "map by norm": MapGradient(lambda g, v: tf.clip_by_norm(g, 0.5)),
+    "map of all": MapGradient(lambda g: g - tf.reduce_mean(g)),
+    "scale": ScaleGradient([("table", 0.25), ("fc/W", 3)]),
+    "check": CheckGradient(),
+    "summary": SummaryGradient(),
+    "print": PrintGradient(),
+}
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_gradients_of_embeddings_are_processed_like_dense_ones(store, name, jit):
+    if jit and name == "print":
+        pytest.skip("XLA cannot print")
+    table = store.make("table", lambda: tf.zeros([5, 2]), trainable=True)
+    values = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    whole = np.zeros((5, 2), np.float32)
+    np.add.at(whole, ROWS, values)
+
+    @tf.function(jit_compile=jit, autograph=False)
+    def processed(gradient):
+        with TowerContext("", is_training=True, store=store) as context:
+            pairs = PROCESSORS[name].process(
+                [(gradient, table), (tf.constant([2.0]), store["fc/W"])]
+            )
+            shown = [summary.tensor for summary in context.summaries]
+        return [dense(*pair) for pair in pairs], shown
+
+    sparse = tf.IndexedSlices(tf.constant(values), tf.constant(ROWS), tf.constant([5, 2]))
+    received, expected = processed(sparse), processed(tf.constant(whole))
+    tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, 1e-5), received, expected)
+
+
+def test_sparse_gradients_stay_sparse_where_the_result_is_the_same(store):
+    table = store.make("table", lambda: tf.zeros([5, 2]), trainable=True)
+    gradient = tf.IndexedSlices(tf.ones([4, 2]), tf.constant(ROWS), tf.constant([5, 2]))
+    with store.scope():
+        for name in ("filter", "clip", "scale", "check"):
+            ((processed, _),) = PROCESSORS[name].process([(gradient, table)])
+            assert isinstance(processed, tf.IndexedSlices), name
+
+
+def test_F14_a_sparse_gradient_that_is_not_finite_is_named(store):
+    table = store.make("table", lambda: tf.zeros([5, 2]), trainable=True)
+    gradient = tf.IndexedSlices(tf.constant([[np.inf, 0]]), tf.constant([1]), tf.constant([5, 2]))
+    with (
+        store.scope(),
+        pytest.raises(tf.errors.InvalidArgumentError, match="gradient of table"),
+    ):
+        CheckGradient().process([(gradient, table)])
 
 
 def test_processors_run_in_order_before_the_optimizer(store):

@@ -195,3 +195,47 @@ def test_F14_rows_of_a_table_are_looked_at(directory):
 
     with pytest.raises(NonFiniteWeights, match="so is table since step 37,"):
         train(SimpleTrainer(steps_per_call=1), Rows(), emptied())
+
+
+class LargeWeights(Model):
+    """Also has weights that are finite, but so large that their sum is not."""
+
+    def build_graph(self, x, y):
+        cost = super().build_graph(x, y)
+        for name, size in (("small", 4), ("large", 2 * QUICK_SIZE)):
+            weights = v1.get_variable(name, [size], initializer=v1.constant_initializer(3e38))
+            cost += 0 * tf.reduce_max(weights)
+        wide = tf.constant_initializer(1e300)  # infinite in float32
+        cost += tf.cast(0 * v1.get_variable("wide", [2], tf.float64, wide)[0], tf.float32)
+        return cost
+
+
+@pytest.mark.parametrize("trainer", [way for way, _ in WAYS.values()], ids=WAYS)
+def test_large_weights_are_not_taken_for_infinite(directory, trainer):
+    trainer = trainer()
+    train(trainer, LargeWeights(), emptied(), steps=6)
+    assert trainer.global_step == 6
+    assert not list(directory.glob("non-finite-*"))
+
+
+@pytest.mark.parametrize("trainer", [way for way, _ in WAYS.values()], ids=WAYS)
+def test_F14_a_weight_that_becomes_nan_beside_large_ones_is_named(directory, trainer):
+    class Both(NormOfZero, LargeWeights):
+        pass
+
+    with pytest.raises(NonFiniteWeights, match="so is norm/W since"):
+        train(trainer(), Both(), emptied(first=2, batches=2), steps=6)
+
+
+def test_a_large_cost_of_a_float64_model_is_not_taken_for_infinite():
+    class LargeCost(Model):
+        def build_graph(self, x, y):
+            w = v1.get_variable("w", [], tf.float64, v1.ones_initializer())
+            return 1e300 * w + 0 * tf.cast(super().build_graph(x, y), tf.float64)
+
+    def slow():
+        return optimizer.SGD(0.0)
+
+    for trainer in (SimpleTrainer(steps_per_call=1), SimpleTrainer(jit=True)):
+        train(trainer, LargeCost(optimizer=slow), emptied(), steps=6)
+        assert trainer.global_step == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +17,10 @@ class ConfusionMatrix(Inferencer):
     """Counts which class was taken for which, as a picture and a report.
 
     `scores` is [N, classes] (the largest wins) or a vector of classes; `labels` a vector of
-    classes. `matrix[i, j]` counts samples of class i taken for j. Scalars: `<name>_accuracy` and
-    `<name>_macro_f1`. The picture needs matplotlib; without `picture=True` nothing is drawn.
+    classes. A label without a column of scores, or a score that is NaN, is an error. `matrix[i, j]`
+    counts samples of class i taken for j. Scalars: `<name>_accuracy` and `<name>_macro_f1`, the
+    mean over the classes that occur. The picture needs matplotlib; without `picture=True` nothing
+    is drawn.
     """
 
     def __init__(
@@ -41,18 +44,20 @@ class ConfusionMatrix(Inferencer):
 
     def _on_fetches(self, values: list[Any]) -> None:
         scores, labels = (np.asarray(value) for value in values)
-        predicted = scores.argmax(axis=1) if scores.ndim == 2 else scores.astype(np.int64)
-        labels = labels.astype(np.int64)
-        if predicted.shape != labels.shape or labels.ndim != 1:
+        if scores.ndim not in (1, 2) or labels.shape != scores.shape[:1]:
             raise ValueError(
                 f"expected one score (or row of scores) and one label per sample, received "
                 f"{self.names[0]!r} of shape {scores.shape} and {self.names[1]!r} of shape "
                 f"{labels.shape}"
             )
-        width = scores.shape[1] if scores.ndim == 2 else 0
-        size = max(
-            width, len(self.matrix), *(int(x.max(initial=-1)) + 1 for x in (predicted, labels))
-        )
+        if scores.ndim == 2:
+            width = scores.shape[1]
+            predicted = _without_nan(scores, self.names[0]).argmax(axis=1)
+            labels = _classes(labels, self.names[1], width)
+        else:
+            predicted, labels = (_classes(*pair) for pair in zip(values, self.names, strict=True))
+            width = int(max(predicted.max(initial=-1), labels.max(initial=-1))) + 1
+        size = max(width, len(self.matrix))
         if self.class_names and size > len(self.class_names):
             raise ValueError(f"expected {len(self.class_names)} classes, received class {size - 1}")
         if size > len(self.matrix):
@@ -65,6 +70,7 @@ class ConfusionMatrix(Inferencer):
             image = confusion_picture(self.matrix, self._labels())
             self.trainer.monitors.put_image(f"{self.name}_confusion", image)
         _, _, f1 = class_scores(self.matrix)
+        f1 = f1[(self.matrix.sum(axis=0) + self.matrix.sum(axis=1)) > 0]
         total = self.matrix.sum()
         return {
             f"{self.name}_accuracy": float(np.trace(self.matrix) / total) if total else 0.0,
@@ -112,7 +118,8 @@ class ClassReport(ConfusionMatrix):
 class TopK(Inferencer):
     """The share of samples whose class is not among the k highest scores, as `<name>_top<k>_error`.
 
-    Of equal scores, those of lower classes count as higher.
+    Of equal scores, those of lower classes count as higher. A label without a column of scores is
+    an error, and so is a score that is NaN.
     """
 
     def __init__(
@@ -140,15 +147,16 @@ class TopK(Inferencer):
                 f"expected scores [N, classes] and labels [N], received {scores.shape} and "
                 f"{labels.shape}"
             )
+        labels = _classes(labels, self.names[1], scores.shape[1])
+        scores = _without_nan(scores, self.names[0]).astype(np.float64)  # unsigned have no minus
         order = np.argsort(-scores, axis=1, kind="stable")
         rank = (order == labels[:, None]).argmax(axis=1)
         self._wrong += [int((rank >= k).sum()) for k in self.ks]
         self._total += len(labels)
 
     def _after_inference(self) -> dict[str, float]:
-        total = max(self._total, 1)
         return {
-            f"{self.name}_top{k}_error": float(wrong / total)
+            f"{self.name}_top{k}_error": float(wrong / self._total) if self._total else math.nan
             for k, wrong in zip(self.ks, self._wrong, strict=True)
         }
 
@@ -186,7 +194,7 @@ class RocCurve(Inferencer):
                 "expected a vector of scores and one of labels 0 and 1, received shapes "
                 f"{scores.shape} and {labels.shape} with labels {np.unique(labels)[:5]}"
             )
-        self._scores.append(scores.astype(np.float64))
+        self._scores.append(_without_nan(scores, self.names[0]).astype(np.float64))
         self._labels.append(labels.astype(bool))
 
     def _after_inference(self) -> dict[str, float]:
@@ -200,6 +208,29 @@ class RocCurve(Inferencer):
             )
             self.trainer.monitors.put_image(f"{self.name}_roc", image)
         return {f"{self.name}_auc": area}
+
+
+def _classes(array: Any, name: str, count: int | None = None) -> np.ndarray:
+    """The classes in `array` as integers: 0 and above, and below `count` if that is known."""
+    array = np.asarray(array)
+    classes = array.astype(np.int64)
+    wrong = (classes != array) | (classes < 0)
+    if count is not None:
+        wrong |= classes >= count
+    if wrong.any():
+        known = "integers from 0 on" if count is None else f"integers from 0 to {count - 1}"
+        raise ValueError(
+            f"expected classes in {name!r}, {known}, received {np.unique(array[wrong])[:5]} for "
+            f"{int(wrong.sum())} of {len(array)} samples; remove such samples from the set"
+        )
+    return classes
+
+
+def _without_nan(scores: np.ndarray, name: str) -> np.ndarray:
+    """The scores; NaN, which has no place in an order, is an error."""
+    if np.isnan(scores).any():
+        raise ValueError(f"expected numbers in {name!r}, received NaN from the model")
+    return scores
 
 
 def class_scores(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

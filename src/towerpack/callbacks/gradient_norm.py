@@ -7,6 +7,7 @@ from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.callbacks.base import Callback
+from towerpack.tower.gradproc import global_norm
 
 
 class GradientNorm(Callback):
@@ -20,14 +21,18 @@ class GradientNorm(Callback):
     def _setup_graph(self) -> None:
         self._total, self._max, self._count = (
             self.trainer.store.make(
-                f"gradient_norm/{name}", lambda: tf.zeros([]), trainable=False, local=True
+                f"gradient_norm/{name}",
+                # A sum in float32 loses digits over a long epoch, and a count stops at 2**24.
+                lambda: tf.zeros([], tf.float64),
+                trainable=False,
+                local=True,
             )
             for name in ("total", "max", "count")
         )
         self.trainer.add_to_step(self._update)
 
     def _update(self, gradients: Sequence[tuple[Any, Any]]) -> None:
-        norm = tf.linalg.global_norm([tf.cast(g, tf.float32) for g, _ in gradients])
+        norm = tf.cast(global_norm(tf.cast(g, tf.float32) for g, _ in gradients), tf.float64)
         self._total.assign_add(norm)
         self._count.assign_add(1)
         self._max.assign(tf.maximum(self._max, norm))

@@ -17,8 +17,9 @@ from towerpack.core import logger
 class HyperParamSetter(Callback):
     """Sets a hyperparameter before training and at each trigger, on all workers.
 
-    A subclass says which value (`_get_value_to_set`); None leaves it as it is. The value, changed
-    or not, is put to the monitors at each trigger, under the parameter's name.
+    A subclass says which value (`_get_value_to_set`); None leaves it as it is. At each trigger the
+    monitors get, under the parameter's name, the value that the last step has used: the curve shows
+    the value of an epoch at its end, and a value that is set there in the next epoch.
     """
 
     chief_only = False
@@ -27,6 +28,7 @@ class HyperParamSetter(Callback):
 
     def __init__(self, param: str | HyperParam):
         self.param = as_param(param)
+        self._replaced: tuple[int, Any] = (-1, None)  # after which step, and the value before
 
     def _setup_graph(self) -> None:
         self.param.setup_graph(self.trainer)
@@ -35,8 +37,12 @@ class HyperParamSetter(Callback):
         self._set_param()
 
     def _trigger(self) -> None:
+        self._put_used_value()
         self._set_param()
-        value = self.get_current_value()
+
+    def _put_used_value(self) -> None:
+        step, before = self._replaced
+        value = before if step == self.global_step else self.get_current_value()
         if np.ndim(value) == 0:
             self.trainer.monitors.put_scalar(self.param.readable_name, float(value))
 
@@ -55,6 +61,8 @@ class HyperParamSetter(Callback):
         if value is None:  # and not `if value`: 0 is a value
             return
         before = self.get_current_value()
+        if self._replaced[0] != self.global_step:
+            self._replaced = (self.global_step, before)
         self.param.set_value(value)
         changed = np.any(np.asarray(before) != np.asarray(self.get_current_value()))
         within_epoch = 0 <= self.local_step < self.trainer.steps_per_epoch - 1

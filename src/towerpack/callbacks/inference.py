@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from towerpack.callbacks.base import TrainerView
+from towerpack.core import logger
 from towerpack.tower import get_op_tensor_name
 
 
@@ -17,10 +19,13 @@ class Inferencer:
     Override `_get_fetches` (names of tensors), `_before_inference`, `_on_fetches` (the values of
     one batch, in the order of the names; each batch comes exactly once, in the order of the set)
     and `_after_inference` (the scalars to put to the monitors). `trainer` is there from
-    `_before_inference` on, for pictures say.
+    `_before_inference` on, for pictures say. In `_on_fetches`, `batch_size` is the number of
+    samples in the batch: weight means of a batch by it, since the last batch may be smaller. It is
+    None where the inputs disagree about their first dimension.
     """
 
     trainer: TrainerView
+    batch_size: int | None = None
 
     def get_fetches(self) -> list[str]:
         """Names of the tensors it wants."""
@@ -49,7 +54,12 @@ class Inferencer:
 
 
 class ScalarStats(Inferencer):
-    """The plain mean over batches of scalar tensors, logged as `<prefix>_<name>`.
+    """The mean of scalar tensors over a set, logged as `<prefix>_<name>`.
+
+    Each batch counts by its number of samples, so that the mean of a batch (a cost, an accuracy)
+    becomes the mean over all samples, also when the last batch is smaller. Where the size of a
+    batch is not known, because inputs differ in their first dimension, each batch counts once, and
+    a warning is logged. For another weight, such as the number of words, write an `Inferencer`.
 
     >>> stats = ScalarStats(["cost", "accuracy"])
     """
@@ -57,12 +67,14 @@ class ScalarStats(Inferencer):
     def __init__(self, names: str | Sequence[str], prefix: str = "validation"):
         self.names = [names] if isinstance(names, str) else list(names)
         self.prefix = prefix
+        self._warned = False
 
     def _get_fetches(self) -> list[str]:
         return self.names
 
     def _before_inference(self) -> None:
         self._values: list[list[float]] = []
+        self._sizes: list[int | None] = []
 
     def _on_fetches(self, values: list[Any]) -> None:
         for name, value in zip(self.names, values, strict=True):
@@ -70,21 +82,38 @@ class ScalarStats(Inferencer):
                 raise ValueError(
                     f"ScalarStats takes scalars, but {name!r} has shape {np.shape(value)}"
                 )
+        if self.batch_size == 0:  # the mean of no samples is NaN
+            return
         self._values.append([float(value) for value in values])
+        self._sizes.append(self.batch_size)
 
     def _after_inference(self) -> dict[str, float]:
-        means = np.mean(self._values, axis=0)
+        means = np.average(self._values, axis=0, weights=self._weights())
         ops = [get_op_tensor_name(name)[0] for name in self.names]
         return {
             f"{self.prefix}_{op}" if self.prefix else op: float(mean)
             for op, mean in zip(ops, means, strict=True)
         }
 
+    def _weights(self) -> list[int] | None:
+        known = [size for size in self._sizes if size is not None]
+        if len(known) == len(self._sizes):
+            return known
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "ScalarStats counts every batch of %s once: the inputs differ in their first "
+                "dimension, so the number of samples in a batch is not known",
+                self.names,
+            )
+        return None
+
 
 class ClassificationError(Inferencer):
-    """The share of wrong samples: true over the whole set, whatever the sizes of its batches.
+    """The share of wrong samples in the whole set, exact for batches of any sizes.
 
-    `wrong_tensor` is a vector with 1 (or True) for each wrong sample of a batch.
+    `wrong_tensor` is a vector with 1 (or True) for each wrong sample of a batch. It is summed in
+    float64, whatever its type.
     """
 
     def __init__(
@@ -96,7 +125,7 @@ class ClassificationError(Inferencer):
         return [self.wrong_tensor]
 
     def _before_inference(self) -> None:
-        self._wrong = self._total = 0
+        self._wrong, self._total = 0.0, 0
 
     def _on_fetches(self, values: list[Any]) -> None:
         (vector,) = values
@@ -105,11 +134,11 @@ class ClassificationError(Inferencer):
                 f"expected {self.wrong_tensor!r} to be a vector with one value per sample, "
                 f"received shape {np.shape(vector)}"
             )
-        self._wrong += int(np.sum(vector))
+        self._wrong += float(np.sum(np.asarray(vector, np.float64)))
         self._total += len(vector)
 
     def _after_inference(self) -> dict[str, float]:
-        return {self.summary_name: self._wrong / self._total if self._total else 0.0}
+        return {self.summary_name: self._wrong / self._total if self._total else math.nan}
 
 
 class BinaryClassificationStats(Inferencer):

@@ -40,6 +40,21 @@ def batches_of(data: Any) -> Batches:
     return SourceBatches(data) if isinstance(data, InputSource) else FlowBatches(as_flow(data))
 
 
+def batch_size(inputs: Sequence[Any], signature: Sequence[Any]) -> int | None:
+    """The number of samples in a batch: the first dimension of its inputs.
+
+    Inputs that the model declares with a size of their own do not count beside those with an open
+    batch size. None if the others disagree.
+    """
+    open_ = [x for x, spec in zip(inputs, signature, strict=True) if not _is_fixed(spec.shape)]
+    sizes = {int(x.shape[0]) for x in open_ or inputs[:1] if len(x.shape)}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _is_fixed(shape: Any) -> bool:
+    return shape.rank == 0 or (shape.rank is not None and shape[0] is not None)
+
+
 class FlowBatches:
     """Batches of a flow, always of its epoch 0: a validation set is read in one order."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -12,7 +13,7 @@ from towerpack._tensorflow import tf
 from towerpack.callbacks.base import Callback
 from towerpack.callbacks.ema import EMA
 from towerpack.callbacks.inference import Inferencer
-from towerpack.callbacks.inference_batches import batches_of
+from towerpack.callbacks.inference_batches import batch_size, batches_of
 from towerpack.core.progress import Progress
 from towerpack.tower import TowerFunc, TracedTower
 
@@ -66,14 +67,15 @@ class InferenceRunnerBase(Callback):
             inferencer.trainer = self.trainer
             inferencer.before_inference()
         averages = self.ema.swapped() if self.ema is not None else contextlib.nullcontext()
+        sizes: deque[int | None] = deque()  # of the batches that are being run, in their order
         done = 0
         with (
             averages,
             self.batches.one_pass() as batches,
             Progress(self.batches.size(), "validation", "batch") as bar,
         ):
-            for outputs in self._outputs(batches):
-                self._deliver(outputs)
+            for outputs in self._outputs(self._measured(batches, sizes)):
+                self._deliver(outputs, sizes.popleft())
                 bar.update()
                 done += 1
         if not done:
@@ -82,9 +84,17 @@ class InferenceRunnerBase(Callback):
             for key, value in inferencer.after_inference().items():
                 self.trainer.monitors.put_scalar(key, value)
 
-    def _deliver(self, outputs: list[Any]) -> None:
+    def _measured(
+        self, batches: Iterator[list[Any]], sizes: deque[int | None]
+    ) -> Iterator[list[Any]]:
+        for batch in batches:
+            sizes.append(batch_size(batch, self._tower_func.signature))
+            yield batch
+
+    def _deliver(self, outputs: list[Any], size: int | None) -> None:
         values = dict(zip(self._names, outputs, strict=True))
         for inferencer, names in zip(self.infs, self._fetches, strict=True):
+            inferencer.batch_size = size
             inferencer.on_fetches([values[name] for name in names])
 
     def _after_train(self) -> None:

@@ -37,7 +37,7 @@ class ScheduledHyperParamSetter(HyperParamSetter):
         set_at_beginning: bool = True,
     ):
         super().__init__(param)
-        self.schedule = _checked([(int(point), value) for point, value in schedule])
+        self.schedule = _checked(schedule)
         if interp not in INTERPOLATIONS:
             raise ValueError(f"expected interp of {list(INTERPOLATIONS)}, received {interp!r}")
         self.interp, self.step_based, self.set_at_beginning = interp, step_based, set_at_beginning
@@ -96,15 +96,14 @@ class ScheduledHyperParamSetter(HyperParamSetter):
 
     def _trigger(self) -> None:
         if self.step_based:  # set already, with the step
-            self.trainer.monitors.put_scalar(
-                self.param.readable_name, float(self.get_current_value())
-            )
+            self._put_used_value()
         else:
             super()._trigger()
 
 
-def _checked(schedule: list[tuple[int, float]]) -> list[tuple[int, float]]:
+def _checked(schedule: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     points = [point for point, _ in schedule]
-    if not schedule or points[0] < 0 or sorted(set(points)) != points:
-        raise ValueError(f"expected rising points from 0 on, each once, received {points}")
-    return schedule
+    whole = all(int(point) == point for point in points)
+    if not schedule or not whole or points[0] < 0 or sorted(set(points)) != points:
+        raise ValueError(f"expected rising whole numbers as points, from 0 on, received {points}")
+    return [(int(point), value) for point, value in schedule]

@@ -15,6 +15,10 @@ from towerpack.tower import TowerContext, VariableStore, get_current_tower_conte
 _warned: weakref.WeakKeyDictionary[VariableStore, set[str]] = weakref.WeakKeyDictionary()
 
 
+class CalledTooEarly(RuntimeError):
+    """A tower made variables after `regularize_cost` was to sum them; they are in the store now."""
+
+
 def l2_regularizer(scale: float = 1.0) -> Regularizer:
     """A function of weights: `scale` times half the sum of their squares."""
     return lambda weights: scale * tf.nn.l2_loss(tf.cast(weights, tf.float32))
@@ -28,8 +32,10 @@ def l1_regularizer(scale: float = 1.0) -> Regularizer:
 def regularize_cost(regex: str, func: Callable[[Any], Any], name: str = "regularize_cost") -> Any:
     """The sum of `func(weights)` over the trainable variables whose name contains the pattern.
 
-    Add it to the cost yourself, after the last layer. It is computed in float32 and zero outside of
-    training; a tower with variables of its own takes only these.
+    Add it to the cost yourself, after the last layer. Trainers give the same cost for any place of
+    the call: if a matching variable is made after it, they build the tower once more. It is
+    computed in float32 and zero outside of training; a tower with variables of its own takes only
+    these.
 
         cost = loss + regularize_cost("fc.*/W", l2_regularizer(1e-4))
     """
@@ -37,22 +43,38 @@ def regularize_cost(regex: str, func: Callable[[Any], Any], name: str = "regular
     if context is None:
         return tf.zeros([], tf.float32, name=name)
     own = f"{context.vs_name}/" if context.vs_name else ""
-    names = [path for path in context.store.trainable() if path.startswith(own)]
-    chosen = [path for path in names if re.search(regex, path)]
+
+    def matching() -> list[str]:
+        names = [path for path in context.store.trainable() if path.startswith(own)]
+        return [path for path in names if re.search(regex, path)]
+
+    def check_complete() -> None:
+        late = [path for path in matching() if path not in chosen]
+        if late and not context.probing:
+            raise CalledTooEarly(
+                f"regularize_cost({regex!r}) was called before these variables were made: {late}; "
+                "call it after the last layer"
+            )
+        if not chosen and not late:
+            _warn_once(context.store, regex)
+
+    chosen = matching()
+    context.at_end.append(check_complete)
     if not chosen:
-        _warn_once(context.store, regex, names)
         return tf.zeros([], tf.float32, name=name)
     weights = [tf.cast(context.store[path], tf.float32) for path in chosen]
     return tf.add_n([tf.cast(func(weight), tf.float32) for weight in weights], name=name)
 
 
-def _warn_once(store: VariableStore, regex: str, names: list[str]) -> None:
+def _warn_once(store: VariableStore, regex: str) -> None:
     """Once for each model: its tower is traced many times."""
     warned = _warned.setdefault(store, set())
     if regex not in warned:
         warned.add(regex)
         logger.warning(
-            "regularize_cost: no trainable variable's name contains %r; there are %s", regex, names
+            "regularize_cost: no trainable variable's name contains %r; there are %s",
+            regex,
+            list(store.trainable()),
         )
 
 

@@ -11,6 +11,7 @@ from towerpack.tower.context import (
     TowerContext,
     get_current_tower_context,
 )
+from towerpack.tower.determinism import set_random_seed
 from towerpack.tower.global_step import get_global_step_value, get_global_step_var
 from towerpack.tower.gradproc import (
     CheckGradient,
@@ -87,6 +88,7 @@ __all__ = [
     "get_global_step_var",
     "get_op_tensor_name",
     "remap_variables",
+    "set_random_seed",
     "under_name_scope",
     "under_variable_scope",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -140,9 +141,12 @@ class TowerContext:
             if kind is None:
                 for action in self.at_end:  # what needs to know all variables of the tower
                     action()
+        except BaseException:
+            kind, error, traceback = sys.exc_info()
+            raise
         finally:
             _current.context = None
-        self._stack.__exit__(kind, error, traceback)
+            self._stack.__exit__(kind, error, traceback)
 
     @contextlib.contextmanager
     def resumed(self) -> Iterator[TowerContext]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf
@@ -19,8 +19,42 @@ def _name(variable: Any) -> str:
     return VariableStore.current().name_of(variable)
 
 
+def scaled(gradient: Any, factor: Any) -> Any:
+    """The gradient times a number; sparse ones stay sparse."""
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values * tf.cast(factor, gradient.values.dtype)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)
+
+
+def dense(gradient: Any, variable: Any) -> Any:
+    """The gradient as a tensor of the variable's shape."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])
+    return tf.convert_to_tensor(gradient)
+
+
+def global_norm(gradients: Iterable[Any]) -> Any:
+    """The norm of all gradients together, as if all were dense.
+
+    TensorFlow's own takes each part of a row that a batch uses several times for a row by itself.
+    """
+    return tf.linalg.global_norm([_values_by_row(gradient) for gradient in gradients])
+
+
+def _values_by_row(gradient: Any) -> Any:
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows, position = tf.unique(gradient.indices)
+    return tf.math.unsorted_segment_sum(gradient.values, position, tf.size(rows))
+
+
 class GradientProcessor:
-    """Turns (gradient, variable) pairs into others; called inside the traced step."""
+    """Turns (gradient, variable) pairs into others; called inside the traced step.
+
+    The gradient of an embedding may be a `tf.IndexedSlices`, in which a row can occur several
+    times; the sum of its parts counts.
+    """
 
     def process(self, grads_and_vars: GradsAndVars) -> list[tuple[Any, Any]]:
         """The new pairs; operations that it adds have names under the class's name."""
@@ -49,14 +83,16 @@ class GlobalNormClip(GradientProcessor):
 
     def _process(self, grads_and_vars: list[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
         gradients, variables = zip(*grads_and_vars, strict=True)
-        clipped, _ = tf.clip_by_global_norm(gradients, self.norm)
+        clipped, _ = tf.clip_by_global_norm(gradients, self.norm, global_norm(gradients))
         return list(zip(clipped, variables, strict=True))
 
 
 class MapGradient(GradientProcessor):
     """Applies `func(gradient)` or `func(gradient, variable)` where the variable's name matches.
 
-    `regex` must match the whole name. Where `func` returns None the variable is left out.
+    `regex` must match the whole name. Where `func` returns None the variable is left out. `func`
+    gets a tensor of the variable's shape, also for an embedding, whose sparse gradient becomes
+    dense: `regex` keeps large tables out of that.
     """
 
     def __init__(self, func: Callable[..., Any], regex: str = ".*"):
@@ -72,7 +108,7 @@ class MapGradient(GradientProcessor):
         pairs = []
         for gradient, variable in grads_and_vars:
             if self.regex.fullmatch(_name(variable)):
-                gradient = self.func(gradient, variable)
+                gradient = self.func(dense(gradient, variable), variable)
             if gradient is not None:
                 pairs.append((gradient, variable))
         return pairs
@@ -95,7 +131,7 @@ class ScaleGradient(GradientProcessor):
         for gradient, variable in grads_and_vars:
             factor = self._factor(_name(variable))
             if factor:
-                pairs.append((gradient if factor == 1 else gradient * factor, variable))
+                pairs.append((gradient if factor == 1 else scaled(gradient, factor), variable))
         if not pairs:
             raise ValueError("ScaleGradient left no variable to train: all factors are 0")
         return pairs
@@ -108,10 +144,13 @@ class CheckGradient(GradientProcessor):
     """Stops training with the variable's name when a gradient is not finite."""
 
     def _process(self, grads_and_vars: list[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
-        return [
-            (tf.debugging.check_numerics(tf.convert_to_tensor(g), f"gradient of {_name(v)}"), v)
-            for g, v in grads_and_vars
-        ]
+        return [(self._checked(g, f"gradient of {_name(v)}"), v) for g, v in grads_and_vars]
+
+    def _checked(self, gradient: Any, message: str) -> Any:
+        if isinstance(gradient, tf.IndexedSlices):
+            values = tf.debugging.check_numerics(gradient.values, message)
+            return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+        return tf.debugging.check_numerics(gradient, message)
 
 
 class SummaryGradient(GradientProcessor):
@@ -127,9 +166,9 @@ class SummaryGradient(GradientProcessor):
         for gradient, variable in grads_and_vars:
             name = _name(variable)
             if self.regex.fullmatch(name):
-                dense = tf.convert_to_tensor(gradient)
-                rms = tf.sqrt(tf.reduce_mean(tf.square(dense)))
-                context.summaries.append(Summary("histogram", f"{name}-grad", dense))
+                whole = dense(gradient, variable)
+                rms = tf.sqrt(tf.reduce_mean(tf.square(whole)))
+                context.summaries.append(Summary("histogram", f"{name}-grad", whole))
                 context.summaries.append(Summary("scalar", f"{name}-grad/rms", rms))
         return grads_and_vars
 
@@ -143,7 +182,7 @@ class PrintGradient(GradientProcessor):
     def _process(self, grads_and_vars: list[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
         for gradient, variable in grads_and_vars:
             if self.regex.fullmatch(_name(variable)):
-                dense = tf.convert_to_tensor(gradient)
-                mean, norm = tf.reduce_mean(dense), tf.norm(dense)
+                whole = dense(gradient, variable)
+                mean, norm = tf.reduce_mean(whole), tf.norm(whole)
                 tf.print("gradient of", _name(variable), "mean", mean, "norm", norm)
         return grads_and_vars

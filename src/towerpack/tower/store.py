@@ -38,7 +38,7 @@ class _Visit:
     names: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)  # of plain variables, by name
     functions: set[Any] = field(default_factory=set)
-    losses: list[Any] = field(default_factory=list)  # of the regularizers of its variables
+    losses: dict[str, Any] = field(default_factory=dict)  # of regularizers, by variable
 
 
 # Why a variable that was never meant to be trained, a moving average say, is not.
@@ -169,7 +169,7 @@ class VariableStore:
 
     def regularization_losses(self) -> list[Any]:
         """What the `regularizer` arguments of the variables of the tower being built gave."""
-        return list(self._visit().losses)
+        return list(self._visit().losses.values())
 
     def _check_counts(self, counts: Counter[str]) -> None:
         """Refuses names that several plain variables share, when not all are asked for again.
@@ -366,9 +366,9 @@ class VariableStore:
                 synchronization=synchronization,
                 aggregation=aggregation,
             )
-        if regularizer is not None:  # in each trace anew: the loss is a tensor of that graph
-            loss = regularizer(variable)
-            self._visit().losses.append(loss)
+        losses = self._visit().losses  # made in each trace anew: tensors of that graph
+        if regularizer is not None and name not in losses:  # a shared variable counts once
+            losses[name] = loss = regularizer(variable)
             v1.add_to_collection(v1.GraphKeys.REGULARIZATION_LOSSES, loss)
         return variable
 

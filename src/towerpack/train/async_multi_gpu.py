@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from towerpack._tensorflow import tf
-from towerpack.tower.optimizer.base import scaled
+from towerpack.tower.gradproc import scaled
 from towerpack.train.built_tower import BuiltTower
 from towerpack.train.devices import tower_devices
 from towerpack.train.replication import OneTower

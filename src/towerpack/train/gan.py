@@ -242,7 +242,7 @@ class SeparateGANTrainer(GANTrainer):
         if period == 1:
             return update()
         due = tf.equal(self._step_counter % period, 0)
-        return tf.cond(due, update, lambda: tf.constant(0.0))
+        return tf.cond(due, update, lambda: tf.constant(0.0, tf.float64))
 
 
 def _choose(which: Variables) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.tower import VariableStore
-from towerpack.tower.optimizer.base import scaled
+from towerpack.tower.gradproc import scaled
 
 FIRST_SCALE = 2.0**15
 GROWTH_STEPS = 2000  # without overflow, after which a larger scale is tried: as others do

@@ -79,7 +79,7 @@ class BatchKeeper:
             )
         bad = [name for name, v in weights.items() if not np.isfinite(v.numpy()).all()]
         more = f" and {len(bad) - NAMED_WEIGHTS} more" if len(bad) > NAMED_WEIGHTS else ""
-        named = ", ".join(bad[:NAMED_WEIGHTS]) + more or "the sum of the weights"
+        named = ", ".join(bad[:NAMED_WEIGHTS]) + more
         when = f"step {step}, at {position}"
         if self.steps > 1:
             when = (

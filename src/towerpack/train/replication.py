@@ -13,7 +13,7 @@ from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.tower import VariableStore
-from towerpack.tower.optimizer.base import scaled
+from towerpack.tower.gradproc import scaled
 from towerpack.train.built_tower import BuiltTower
 
 BuildTower = Callable[[int], BuiltTower]

@@ -60,18 +60,38 @@ def trace_loop(build: BuildStep, keeper: BatchKeeper, prepare: Callable[[], None
     def loop(count: Any) -> tuple[Any, Any]:
         prepare()
 
-        def body(done: Any, _: Any) -> tuple[Any, Any]:
-            result = build(())
-            return done + 1, keeper.watch(result.finite(), result.cost, lambda: result.inputs)
+        weights: list[Any] = []
 
-        return tf.while_loop(
-            lambda done, finite: (done < count) & finite,
-            body,
-            (tf.constant(0), tf.constant(True)),
-            parallel_iterations=1,
-        )
+        def body(done: Any, *_: Any) -> tuple[Any, Any, Any]:
+            result = build(())
+            weights[:] = [variable for variable, _ in result.weights]
+            finite = keeper.watch(result.sum_is_finite(), result.cost, lambda: result.inputs)
+            return done + 1, finite, result.cost
+
+        done, finite, _ = _steps(count, body, weights)
+        return done, finite
 
     return tf.function(loop, autograph=False).get_concrete_function(COUNT)
+
+
+def _steps(count: Any, body: Callable[..., Any], weights: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """Runs `body(steps done, ...)` until `count` steps are done or one has left what is not finite.
+
+    It returns (steps done, finite, cost), where `finite` may be false because a sum of large
+    numbers has overflowed. The inner loop ends then, and the cost and the weights, which the body
+    has listed, are looked at one by one: outside of it, where that costs nothing as long as all is
+    well.
+    """
+
+    def to_do(done: Any, finite: Any, _: Any) -> Any:
+        return (done < count) & finite
+
+    def stretch(*state: Any) -> tuple[Any, Any, Any]:
+        done, finite, cost = tf.while_loop(to_do, body, state, parallel_iterations=1)
+        return done, tf.cond(finite, lambda: finite, lambda: all_finite([cost, *weights])), cost
+
+    state = (tf.constant(0), tf.constant(True), tf.constant(0.0, tf.float64))
+    return tf.while_loop(to_do, stretch, state, parallel_iterations=1)
 
 
 class CompiledLoop:
@@ -105,13 +125,9 @@ class CompiledLoop:
             def body(done: Any, *_: Any) -> tuple[Any, Any, Any]:
                 result = build((), [array[first + done] for array in arrays])
                 weights[:] = [variable for variable, _ in result.weights]
-                return done + 1, result.finite(quick=True), result.cost
+                return done + 1, result.sum_is_finite(quick=True), result.cost
 
-            done, finite, cost = tf.while_loop(
-                lambda done, finite, _: (done < count) & finite,
-                body,
-                (tf.constant(0), tf.constant(True), tf.constant(0.0)),
-            )
+            done, finite, cost = _steps(count, body, weights)
             return done, finite, all_finite(weights), cost
 
         self._compiled = compiled

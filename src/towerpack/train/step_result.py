@@ -18,21 +18,26 @@ class StepResult(NamedTuple):
     inputs: Sequence[Any]  # of all its towers
     fetched: dict[str, Any]
 
-    def finite(self, quick: bool = False) -> Any:
-        """Whether the cost is, and the weights that the step left; `quick`: only small ones.
+    def finite(self) -> Any:
+        """Whether the cost is, and the weights that the step left.
 
         Weights, not gradients: what gradient processors have put right has done no harm.
         """
-        return all_finite(
-            [
-                self.cost,
-                *(
-                    variable if rows is None else tf.gather(variable, rows)
-                    for variable, rows in self.weights
-                    if not quick or variable.shape.num_elements() <= QUICK_SIZE
-                ),
-            ]
-        )
+        return all_finite(self._numbers())
+
+    def sum_is_finite(self, quick: bool = False) -> Any:
+        """The same at less cost; an overflow counts as infinite. `quick`: only small weights."""
+        return sum_is_finite(self._numbers(quick))
+
+    def _numbers(self, quick: bool = False) -> list[Any]:
+        return [
+            self.cost,
+            *(
+                variable if rows is None else tf.gather(variable, rows)
+                for variable, rows in self.weights
+                if not quick or variable.shape.num_elements() <= QUICK_SIZE
+            ),
+        ]
 
 
 def changed(weights: Iterable[Any], gradients: Iterable[Sequence[tuple[Any, Any]]]) -> list[Any]:
@@ -49,14 +54,23 @@ def changed(weights: Iterable[Any], gradients: Iterable[Sequence[tuple[Any, Any]
     return [(variable, rows.get(id(variable))) for variable in weights]
 
 
-def all_finite(tensors: Iterable[Any]) -> Any:
-    """Whether all numbers in all of them are: told from their sum, in one pass over each.
-
-    A sum that overflows counts as infinite, so half precision is summed in single.
-    """
-    return tf.math.is_finite(
-        tf.add_n([tf.cast(tf.reduce_sum(_wide(t)), tf.float32) for t in tensors])
+def all_finite(tensors: Sequence[Any]) -> Any:
+    """Whether all numbers in all of them are finite: one by one only where their sum is not."""
+    tensors = [_wide(tensor) for tensor in tensors]
+    return tf.cond(
+        sum_is_finite(tensors),
+        lambda: tf.constant(True),
+        lambda: tf.reduce_all([tf.reduce_all(tf.math.is_finite(tensor)) for tensor in tensors]),
     )
+
+
+def sum_is_finite(tensors: Sequence[Any]) -> Any:
+    """Whether the sum of all numbers is, in one pass over each: if so, all numbers are.
+
+    If not, it may have overflowed by itself. Half precision is summed in single.
+    """
+    sums = [tf.cast(tf.reduce_sum(_wide(tensor)), tf.float64) for tensor in tensors]
+    return tf.math.is_finite(tf.add_n(sums))
 
 
 def _wide(tensor: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
 from towerpack.input_source.base import InputSource
 from towerpack.models import log_layer_table
+from towerpack.models.regularize import CalledTooEarly
 from towerpack.monitor import MonitorBase
 from towerpack.tower import (
     TowerContext,
@@ -22,7 +24,8 @@ from towerpack.tower import (
     TracedTower,
     get_global_step_var,
 )
-from towerpack.tower.optimizer.base import scaled
+from towerpack.tower.determinism import drawing_from, drawn_seed, tracing_with
+from towerpack.tower.gradproc import scaled
 from towerpack.tower.precision import half_layers
 from towerpack.tower.summary import ALL_SUMMARIES, collect_summaries, update_moving_averages
 from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
@@ -88,10 +91,21 @@ class TowerTrainer(Trainer):
     def make_optimizers(self) -> None:
         """Makes the optimizers of one store, which is open; called once for each store."""
 
+    @functools.cached_property
+    def _drawn_seed(self) -> int | None:
+        """None if the program has set a seed, or the run that is resumed has one."""
+        return None if "seed" in vars(self.store) else drawn_seed()
+
     def setup_towers(
         self, input_signature: Sequence[Any], input: InputSource, func: Callable[..., Any]
     ) -> None:
         """Makes the variables and traces the step."""
+        with drawing_from(self._drawn_seed):
+            self._setup_towers(input_signature, input, func)
+
+    def _setup_towers(
+        self, input_signature: Sequence[Any], input: InputSource, func: Callable[..., Any]
+    ) -> None:
         self.tower_func = TowerFunc(func, input_signature)
         self.input_source = input
         input.reserve(CHUNK * self.replication.count)
@@ -111,7 +125,10 @@ class TowerTrainer(Trainer):
             # Before the towers run together, where TensorFlow would make mirrored variables.
             for index in range(len(self.stores)):
                 self._make_variables(index)
-        self._step_for(())
+        try:
+            self._step_for(())
+        except CalledTooEarly:  # the first trace has made the variables: now all are known
+            self._step_for(())
         for store in self.stores:
             store.complete("the training step has been built already")
         self._pace = self._make_pace()
@@ -299,18 +316,17 @@ class TowerTrainer(Trainer):
         """The traced step that also returns these tensors; one trace for each set of names."""
         if fetches not in self._steps:
             self._warn_if_late(fetches)
-            if self.options.jit is True and not self._writes_files(fetches):
-                traced = trace_compiled_step(
-                    self._build_step, fetches, self.input_source, self._keeper
-                )
-            else:
-                traced = trace_step(
-                    self._build_step, fetches, self._keeper, self._copies.copy_scalars
-                )
+            with tracing_with(self._drawn_seed):
+                traced = self._traced_step(fetches)
             self._steps[fetches] = traced
             self._adopt(traced)
         # The trace has made the variables; in eager mode each step now runs line by line.
         return (lambda: self._eager_step(fetches)) if self.options.eager else self._steps[fetches]
+
+    def _traced_step(self, fetches: tuple[str, ...]) -> Any:
+        if self.options.jit is True and not self._writes_files(fetches):
+            return trace_compiled_step(self._build_step, fetches, self.input_source, self._keeper)
+        return trace_step(self._build_step, fetches, self._keeper, self._copies.copy_scalars)
 
     def _eager_step(self, fetches: tuple[str, ...]) -> tuple[Any, dict[str, Any]]:
         result = self._build_step(fetches)
@@ -331,20 +347,22 @@ class TowerTrainer(Trainer):
         """The traced loop; None if there cannot be one, which is then not tried again."""
         if way not in self._loops:
             if way == LOOP:
-                self._loops[way] = trace_loop(
-                    self._build_step, self._keeper, self._copies.copy_scalars
-                )
+                with tracing_with(self._drawn_seed):
+                    self._loops[way] = trace_loop(
+                        self._build_step, self._keeper, self._copies.copy_scalars
+                    )
             else:
                 try:
                     shapes = self.input_source.usual_shapes() or []
-                    loop = CompiledLoop(
-                        self._build_step,
-                        self.input_source,
-                        shapes,
-                        self._pace.fit_chunk(self._batch_bytes(shapes)),
-                        self._keeper,
-                        taken=lambda: self.batches_taken,
-                    )
+                    with tracing_with(self._drawn_seed):
+                        loop = CompiledLoop(
+                            self._build_step,
+                            self.input_source,
+                            shapes,
+                            self._pace.fit_chunk(self._batch_bytes(shapes)),
+                            self._keeper,
+                            taken=lambda: self.batches_taken,
+                        )
                 except (tf.errors.OpError, ValueError, TypeError) as error:
                     self._pace.drop(way, f"{type(error).__name__}: {str(error).splitlines()[0]}")
                     return None
@@ -437,7 +455,7 @@ class TowerTrainer(Trainer):
             self._collects_summaries = any(summaries.values())
             self._step_counter.assign_add(1)
         return StepResult(
-            cost=cost,
+            cost=tf.cast(cost, tf.float64),
             weights=changed(self.store.trainable().values(), main.gradients),
             inputs=[component for tower in towers for component in tower.inputs],
             fetched={
@@ -458,7 +476,7 @@ class TowerTrainer(Trainer):
             gradients = [g for pairs in towers[0].gradients for g, _ in pairs]
             self._loss_scale.apply(gradients, lambda: self._apply(towers))
         costs = [objective.cost for tower in towers for objective in tower.objectives]
-        return towers, tf.add_n([tf.cast(cost, tf.float32) for cost in costs])
+        return towers, tf.add_n([tf.cast(cost, tf.float64) for cost in costs])
 
     def _apply(self, towers: Sequence[BuiltTower]) -> None:
         for index in range(len(self.stores)):

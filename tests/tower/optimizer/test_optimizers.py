@@ -40,18 +40,18 @@ def initial():
     }
 
 
-def run(optimizer, gradients=None, steps=STEPS, watch=None):
+def run(optimizer, gradients=None, steps=STEPS, dtype=tf.float32):
     """The weights after some steps of deterministic gradients, and the store."""
     optimizer, store = as_optimizer(optimizer), VariableStore()
     for name, value in initial().items():
-        store.make(name, lambda value=value: tf.constant(value), trainable=True)
+        store.make(name, lambda value=value: tf.cast(value, dtype), trainable=True)
     with store.scope():
         counter = get_global_step_var()
 
     @tf.function(autograph=False)
     def step():
         weights = list(store.trainable().values())
-        scale = tf.cast(counter + 1, tf.float32)
+        scale = tf.cast(counter + 1, dtype)
         grads = gradients(store, counter) if gradients else [tf.sin(scale * w) for w in weights]
         with store.scope():
             optimizer.apply_gradients(list(zip(grads, weights, strict=True)))
@@ -97,6 +97,67 @@ def test_adam_equals_the_v1_optimizer_with_its_slot_names():
     assert slots <= set(store.variables)
     assert slots - {"learning_rate"} <= set(theirs.variables)
     np.testing.assert_allclose(store["beta1_power"], 0.9 ** (STEPS + 1), rtol=1e-6)
+
+
+def reference(kind, steps):
+    """The same in numpy, in float64, with a rate of 1/8 as it is in float32."""
+    rate, results = 0.125, {}
+    for name, weights in initial().items():
+        w, m, s = np.float64(weights), 0.0, 0.0
+        for step in range(1, steps + 1):
+            g = np.sin(np.float32(step) * w)
+            if kind is SGD:
+                w = w - rate * g
+            elif kind is Momentum:
+                m = 0.9 * m + g
+                w = w - rate * m
+            elif kind is RMSProp:
+                s = 0.9 * s + 0.1 * g**2
+                w = w - rate * g / np.sqrt(s + 1e-7)
+            else:
+                m, s = 0.9 * m + 0.1 * g, 0.999 * s + 0.001 * g**2
+                if kind is AdamW and name == "fc/W":
+                    w = w - rate * 0.01 * w
+                root = np.sqrt(1 - 0.999**step)
+                w = w - rate * root / (1 - 0.9**step) * m / (np.sqrt(s) + 1e-8)
+        results[name] = w
+    return results
+
+
+@pytest.mark.parametrize("kind", [SGD, Momentum, RMSProp, Adam, AdamW])
+def test_a_float64_model_is_trained_in_float64(kind):
+    received, store = run(kind(0.125), steps=7, dtype=tf.float64)
+    for name, expected in reference(kind, 7).items():
+        np.testing.assert_allclose(received[-1][name], expected, rtol=1e-12)
+    if kind is Adam:
+        assert store["beta1_power"].dtype == store["beta2_power"].dtype == tf.float64
+
+
+def test_a_float32_model_keeps_its_counters_as_old_checkpoints_have_them():
+    _, store = run(Adam(0.1), steps=1)
+    assert store["beta1_power"].dtype == store["beta2_power"].dtype == tf.float32
+
+
+def test_a_type_that_cannot_hold_the_settings_is_refused():
+    with pytest.raises(ValueError, match="can hold 0.999, received bfloat16"):
+        run(Adam(0.1), steps=1, dtype=tf.bfloat16)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.array, np.int64, int])
+def test_the_rate_may_be_a_number_of_numpy(kind):
+    rate = kind(1 if kind in (np.int64, int) else 0.125)
+    received, store = run(SGD(rate), steps=1)
+    weights = initial()["fc/W"]
+    np.testing.assert_allclose(
+        received[0]["fc/W"], weights - np.float32(rate) * np.sin(weights), rtol=1e-5, atol=1e-6
+    )
+    assert store["learning_rate"].dtype == tf.float32
+
+
+@pytest.mark.parametrize("rate", [np.nan, np.float32(np.inf), np.array([0.1])])
+def test_a_rate_that_is_no_finite_number_is_refused(rate):
+    with pytest.raises(ValueError, match="expected a finite number as learning rate"):
+        run(SGD(rate), steps=1)
 
 
 def test_the_rate_may_be_a_function_of_the_step_a_schedule_or_a_variable():

@@ -9,6 +9,7 @@ from typing import Any
 
 from towerpack._tensorflow import tf, v1
 from towerpack.core import logger
+from towerpack.tower.gradproc import scaled
 from towerpack.tower.store import VariableStore
 
 GradsAndVars = Sequence[tuple[Any, Any]]
@@ -51,14 +52,6 @@ def as_optimizer(optimizer: Any) -> Optimizer:
         "expected an optimizer of towerpack, tf.keras.optimizers or tf.compat.v1.train, received "
         f"{optimizer!r} ({type(optimizer).__name__})"
     )
-
-
-def scaled(gradient: Any, factor: Any) -> Any:
-    """The gradient times a scalar, in the gradient's dtype; that of an embedding stays sparse."""
-    if isinstance(gradient, tf.IndexedSlices):
-        values = gradient.values * tf.cast(factor, gradient.values.dtype)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return gradient * tf.cast(factor, gradient.dtype)
 
 
 class V1Optimizer(Optimizer):

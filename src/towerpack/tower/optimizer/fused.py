@@ -12,6 +12,17 @@ from towerpack.tower.optimizer.rate import current_rate
 from towerpack.tower.store import VariableStore
 
 
+def number(value: float, dtype: Any) -> Any:
+    """A setting as a constant of this type, exactly; `tf.cast` would round it to float32 first."""
+    constant = tf.constant(value, dtype)
+    if value < 1 and tf.get_static_value(constant) == 1:
+        raise ValueError(
+            f"expected variables of a type that can hold {value}, received {dtype.name}, in which "
+            "it is 1; keep variables in float32, as a trainer's precision='bfloat16' does"
+        )
+    return constant
+
+
 class SlotOptimizer(Optimizer):
     """Base: a learning rate, slots by name, and decoupled weight decay.
 
@@ -30,13 +41,15 @@ class SlotOptimizer(Optimizer):
 
     def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
         rate = current_rate(self.learning_rate)
+        doubles = any(variable.dtype == tf.float64 for _, variable in grads_and_vars)
+        self._counter_type = tf.float64 if doubles else tf.float32
         self.begin_step()
         for gradient, variable in grads_and_vars:
             dtype = variable.dtype
             typed_rate = tf.cast(rate, dtype)
             name = VariableStore.current().name_of(variable)
             if self.weight_decay and self.decay_pattern.fullmatch(name):
-                variable.assign_sub(typed_rate * tf.cast(self.weight_decay, dtype) * variable)
+                variable.assign_sub(typed_rate * number(self.weight_decay, dtype) * variable)
             if isinstance(gradient, tf.IndexedSlices):
                 self.apply_sparse(gradient, variable, typed_rate)
             else:
@@ -65,7 +78,8 @@ class SlotOptimizer(Optimizer):
         )
 
     def counter(self, name: str, initial: float) -> Any:
-        return own_counter(self, name, initial)
+        """A scalar of this optimizer: float32, or float64 if one of the variables is."""
+        return own_counter(self, name, initial, self._counter_type)
 
 
 class SGD(SlotOptimizer):
@@ -94,7 +108,7 @@ class Momentum(SlotOptimizer):
             accum=self.slot(variable, "Momentum").handle,
             lr=rate,
             grad=gradient,
-            momentum=tf.cast(self.momentum, variable.dtype),
+            momentum=number(self.momentum, variable.dtype),
             use_nesterov=self.nesterov,
         )
 
@@ -120,9 +134,9 @@ class RMSProp(SlotOptimizer):
             ms=self.slot(variable, "RMSProp").handle,
             mom=self.slot(variable, "RMSProp_1").handle,
             lr=rate,
-            rho=tf.cast(self.decay, dtype),
-            momentum=tf.cast(self.momentum, dtype),
-            epsilon=tf.cast(self.epsilon, dtype),
+            rho=number(self.decay, dtype),
+            momentum=number(self.momentum, dtype),
+            epsilon=number(self.epsilon, dtype),
             grad=gradient,
         )
 
@@ -158,9 +172,9 @@ class Adam(SlotOptimizer):
             beta1_power=tf.cast(self._power1, dtype),
             beta2_power=tf.cast(self._power2, dtype),
             lr=rate,
-            beta1=tf.cast(self.beta1, dtype),
-            beta2=tf.cast(self.beta2, dtype),
-            epsilon=tf.cast(self.epsilon, dtype),
+            beta1=number(self.beta1, dtype),
+            beta2=number(self.beta2, dtype),
+            epsilon=number(self.epsilon, dtype),
             grad=gradient,
         )
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
+
+import numpy as np
 
 from towerpack._tensorflow import tf
 from towerpack.tower.global_step import get_global_step_var
@@ -15,12 +18,12 @@ LEARNING_RATE = "learning_rate"
 def current_rate(learning_rate: Any, name: str = LEARNING_RATE) -> Any:
     """The rate of this step as a float32 tensor; called inside the traced step.
 
-    A number becomes the variable `learning_rate`, so that callbacks can change it and checkpoints
-    keep it. Optimizers of one model share it, unless their numbers differ: then the further ones
-    have `learning_rate_1` and so on.
+    A number, of Python or numpy, becomes the variable `learning_rate`, so that callbacks can change
+    it and checkpoints keep it. Optimizers of one model share it, unless their numbers differ: then
+    the further ones have `learning_rate_1` and so on.
     """
-    if isinstance(learning_rate, int | float):
-        value, number = float(learning_rate), 0
+    if isinstance(learning_rate, int | float | np.generic | np.ndarray):
+        value, number = _checked(learning_rate), 0
         store, free = VariableStore.current(), name
         while store.rates.setdefault(free, value) != value:
             number += 1
@@ -37,3 +40,10 @@ def current_rate(learning_rate: Any, name: str = LEARNING_RATE) -> Any:
         "expected a learning rate as a number, a tf.Variable, a schedule or a function of the "
         f"step, received {learning_rate!r}"
     )
+
+
+def _checked(number: Any) -> float:
+    """A number as a float; an array must have no dimension."""
+    if np.ndim(number) or not math.isfinite(number):
+        raise ValueError(f"expected a finite number as learning rate, received {number!r}")
+    return float(number)
