@@ -55,7 +55,11 @@ def test_small_batches_of_workers_arrive_aligned():
     """One worker task makes several of them, which lie side by side in shared memory."""
     x, label = (np.repeat(array, 20, axis=0) for array in tiny_arrays())
     flow = BatchData(DataFromArrays(x, label, shuffle=False), 5)
-    source = QueueInput(MultiProcessMapData(flow, 2, list))
+
+    def copied(datapoint):
+        return [component.copy() for component in datapoint]
+
+    source = QueueInput(MultiProcessMapData(flow, 2, copied))
     source.setup(TinyModel().input_signature)
     source.start()
     try:
