@@ -10,7 +10,7 @@ from tests.train.test_multi_gpu import Model, assert_close, data, trained
 from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback, ProgressBar
 from towerpack.dataflow import DataFromArrays, MapData
-from towerpack.models import Dropout
+from towerpack.models import GRU, LSTM, Dropout
 from towerpack.tower import optimizer
 from towerpack.train import SimpleTrainer
 from towerpack.train.pace import COMPILED, LOOP, STEP, WINDOWS, Pace
@@ -257,8 +257,31 @@ def test_steps_are_compiled_once_for_all_places_in_a_stack(tmp_path):
 
     environment = {**os.environ, "XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"}
     root = str(Path(__file__).parents[2])
-    subprocess.run(
-        [sys.executable, "-c", RECOMPILING], cwd=root, env=environment, check=True
-    )
+    subprocess.run([sys.executable, "-c", RECOMPILING], cwd=root, env=environment, check=True)
     modules = [path.name for path in tmp_path.glob("module_*before_optimizations.txt")]
     assert len([name for name in modules if "compiled" in name]) == 1, modules
+
+
+class Recurrent(Model):
+    """The last output of a recurrent layer over batches, and sequences, of open size."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def inputs(self):
+        return [tf.TensorSpec([None, None, 6], tf.float32, "x"), super().inputs()[1]]
+
+    def build_graph(self, x, y):
+        lengths = 1 + tf.cast(tf.abs(y), tf.int32) % 4
+        last = self.layer("rnn", x, 4, return_sequences=False, sequence_length=lengths)
+        return super().build_graph(tf.pad(last, [[0, 0], [0, 2]]), y)
+
+
+@pytest.mark.parametrize("layer", [LSTM, GRU])
+def test_recurrent_layers_are_compiled_with_an_open_batch_size(layer):
+    x = np.random.default_rng(0).normal(size=(40, 4, 6)).astype(np.float32)
+    flow = DataFromArrays(x, x.sum((1, 2)), shuffle=False)
+    one = trained(SimpleTrainer(steps_per_call=1), 16, Recurrent(layer), steps=20, flow=flow)
+    compiled = trained(SimpleTrainer(jit=True), 16, Recurrent(layer), steps=20, flow=flow)
+    assert_close(one, compiled)
