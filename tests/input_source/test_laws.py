@@ -369,7 +369,7 @@ def test_B2_a_misfit_is_refused_with_both_sides(name, change, problem):
 def test_B2_a_misfit_in_the_middle_is_refused_after_what_came_before():
     def change(datapoint):
         x, label = datapoint
-        return [x, label.astype(np.int64) if label[0] == 4 else label]
+        return [x, label.astype(np.int16) if label[0] == 4 else label]
 
     with started(QueueInput(MapData(batches(), change))) as take:
         assert [take() for _ in range(2)] == expected(2)
