@@ -339,7 +339,7 @@ def test_F2_a_failing_flow_ends_with_its_own_exception_after_what_came_before(na
     ("change", "problem"),
     [
         (lambda dp: dp[:1], "expected 2 components, received 1"),
-        (lambda dp: [dp[0].astype(np.float64), dp[1]], "'x' has another dtype"),
+        (lambda dp: [dp[0].astype(np.float16), dp[1]], "'x' has another dtype"),
         (lambda dp: [dp[0][:, :1], dp[1]], "'x' has another shape"),
         (lambda dp: {"x": dp[0]}, r"\['label'\] are missing"),
     ],

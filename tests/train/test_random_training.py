@@ -130,13 +130,18 @@ def draw(seed: int) -> Drawn:
         batch, remainder = max(batch, 16), False
     samples = rng.randint(1 if remainder else batch, batch * rng.randint(1, 40))
     values = batch * int(np.prod(SHAPES[kind](width))) * (1 if simple else 2)
-    most = max(1, min(20 if way == "eager" else 150, MOST_VALUES // values))
+    most = max(1, min(20 if way == "eager" else 100, MOST_VALUES // values))
     steps = rng.choice([None, rng.randint(1, most), most])
     if -(-samples // batch) > most:
         steps = steps or most
     shuffle = rng.random() < 0.4 and source != "dataset"
-    # Where a gradient is zero but for rounding, Adam makes whole steps of it.
-    optimizers = [name for name in OPTIMIZERS if (kind, name) != ("normalized", "adam")]
+    # Where a gradient is zero but for rounding, Adam makes whole steps of it; TensorFlow 1's
+    # momentum changes only those rows of a table that a batch has used.
+    unlike = [("normalized", "adam"), ("embedding", "v1 momentum")]
+    optimizers = [name for name in OPTIMIZERS if (kind, name) not in unlike]
+    callbacks = [name for name in CALLBACKS if rng.random() < 0.3]
+    if way == "eager":  # there are no names to fetch a tensor by
+        callbacks = [name for name in callbacks if name != "watch"]
     return Drawn(
         kind,
         width,
@@ -153,7 +158,7 @@ def draw(seed: int) -> Drawn:
         steps,
         rng.randint(1, 3),
         rng.random() < 0.3,
-        tuple(name for name in CALLBACKS if rng.random() < 0.3 and (name, way) != ("watch", "eager")),
+        tuple(callbacks),
         rng.choice([1, 3, 10, 50]),
     )  # fmt: skip
 

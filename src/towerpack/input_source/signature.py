@@ -146,9 +146,9 @@ def converted_default(array: np.ndarray, wanted: Any) -> np.ndarray | None:
         return array
     if not _is_default_of(array, wanted):
         return None
-    if array.dtype.kind == "i" and array.size:
-        if array.min() < wanted.min or array.max() > wanted.max:
-            return None
+    is_integer = array.dtype.kind == "i"
+    if is_integer and array.size and (array.min() < wanted.min or array.max() > wanted.max):
+        return None
     with np.errstate(over="raise"):
         try:
             return array.astype(wanted.as_numpy_dtype)
