@@ -28,7 +28,7 @@ from towerpack.input_source import (
     TFDatasetInput,
 )
 from towerpack.models import GRU, LSTM, BatchNorm, Conv2D, FullyConnected, ModelDesc
-from towerpack.tower import optimizer
+from towerpack.tower import get_current_tower_context, optimizer
 from towerpack.train import (
     SimpleTrainer,
     SyncMultiGPUTrainer,
@@ -40,7 +40,8 @@ from towerpack.train import (
 )
 
 CLASSES, WORDS = 3, 20
-MOST_VALUES = 4_000_000  # in all batches of a run, so that it takes seconds
+MEMORY = 0.98  # how much of the batches before counts in the digest of all
+MOST_VALUES = 10_000_000  # in all batches of an epoch, so that a run takes seconds
 
 # The shape of a sample by kind of model; images and sequences are small in their other sizes.
 SHAPES = {
@@ -183,6 +184,10 @@ class Model(ModelDesc):
         return [tf.TensorSpec([None, *shape], dtype, "x"), tf.TensorSpec([None], tf.int32, "y")]
 
     def build_graph(self, x: Any, y: Any) -> Any:
+        if get_current_tower_context().is_main_training_tower:
+            # The weights hardly show two batches in the wrong order; this does.
+            digest = v1.get_variable("digest", [], tf.float64, trainable=False)
+            digest.assign(MEMORY * digest + tf.reduce_mean(tf.cast(x, tf.float64)))
         return cost_of(FullyConnected("out", self.features(x), CLASSES), y)
 
     def features(self, x: Any) -> Any:
@@ -306,7 +311,7 @@ def plain_batches(drawn: Drawn) -> Any:
 
 
 class Witness(Callback):
-    """Keeps the weights before training, and the cost of each step that it watches."""
+    """Keeps the weights, and the digest, before training, and the cost of each step that it watches."""
 
     def __init__(self, every: int | None):
         self.every, self.costs = every, {}
@@ -326,16 +331,17 @@ class Witness(Callback):
 
 
 def weights_of(trainer: Any) -> dict[str, np.ndarray]:
-    return {name: variable.numpy() for name, variable in trainer.store.trainable().items()}
+    weights = {"digest": trainer.store["digest"], **trainer.store.trainable()}
+    return {name: variable.numpy() for name, variable in weights.items()}
 
 
 def bare_loop(
     drawn: Drawn, initial: dict[str, np.ndarray], steps_per_epoch: int
 ) -> tuple[dict[str, np.ndarray], list[float]]:
     """Trains on the same batches in plain TensorFlow: the weights, and the cost of each step."""
-    weights = {name: tf.Variable(value) for name, value in initial.items()}
-    first = {name: tf.Variable(tf.zeros_like(value)) for name, value in initial.items()}
-    second = {name: tf.Variable(tf.zeros_like(value)) for name, value in initial.items()}
+    weights = {name: tf.Variable(value) for name, value in initial.items() if name != "digest"}
+    first = {name: tf.Variable(tf.zeros_like(value)) for name, value in weights.items()}
+    second = {name: tf.Variable(tf.zeros_like(value)) for name, value in weights.items()}
     specs = Model(drawn).inputs()
 
     @tf.function(input_signature=[tf.TensorSpec([]), tf.TensorSpec([]), *specs])
@@ -358,13 +364,15 @@ def bare_loop(
                 weights[name].assign_sub(rate * m.assign(0.9 * m + gradient))
         return cost
 
-    batches, costs = plain_batches(drawn), []
+    batches, costs, digest = plain_batches(drawn), [], initial["digest"]
     for number in range(1, drawn.epochs * steps_per_epoch + 1):
         taken = [next(batches) for _ in range(drawn.towers)]
+        digest = MEMORY * digest + taken[0][0].mean(dtype=np.float64)
         x, y = (np.concatenate(part) for part in zip(*taken, strict=True))
         rate = drawn.rate_in(1 + (number - 1) // steps_per_epoch)
         costs.append(float(step(rate, float(number), x, y)))
-    return {name: variable.numpy() for name, variable in weights.items()}, costs
+    trained = {name: variable.numpy() for name, variable in weights.items()}
+    return {"digest": digest, **trained}, costs
 
 
 def check(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,6 +422,7 @@ def _check(drawn: Drawn) -> None:
     expected, costs = bare_loop(drawn, witness.initial, trainer.steps_per_epoch)
     trained = weights_of(trainer)
     assert trained.keys() == expected.keys()
+    np.testing.assert_allclose(trained.pop("digest"), expected.pop("digest"), rtol=1e-9)
     for name, value in expected.items():
         np.testing.assert_allclose(trained[name], value, atol=2e-4, rtol=1e-3, err_msg=name)
     if "watch" in drawn.callbacks:
@@ -424,12 +433,16 @@ def _check(drawn: Drawn) -> None:
             np.testing.assert_allclose(cost, costs[step - 1], atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(8))
+# Chosen to be quick, and to differ in model, source, stage, trainer and way of running.
+FEW = (2, 5, 6, 8, 9, 22, 42, 121)
+
+
+@pytest.mark.parametrize("seed", FEW)
 def test_a_drawn_training_equals_a_bare_loop(seed, monkeypatch):
     check(seed, monkeypatch)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(8, 2000))
+@pytest.mark.parametrize("seed", range(2000))
 def test_thousands_of_drawn_trainings_equal_a_bare_loop(seed, monkeypatch):
     check(seed, monkeypatch)
