@@ -339,7 +339,7 @@ def test_F2_a_failing_flow_ends_with_its_own_exception_after_what_came_before(na
     ("change", "problem"),
     [
         (lambda dp: dp[:1], "expected 2 components, received 1"),
-        (lambda dp: [dp[0].astype(np.float64), dp[1]], "'x' has another dtype"),
+        (lambda dp: [dp[0].astype(np.float16), dp[1]], "'x' has another dtype"),
         (lambda dp: [dp[0][:, :1], dp[1]], "'x' has another shape"),
         (lambda dp: {"x": dp[0]}, r"\['label'\] are missing"),
     ],
@@ -369,7 +369,7 @@ def test_B2_a_misfit_is_refused_with_both_sides(name, change, problem):
 def test_B2_a_misfit_in_the_middle_is_refused_after_what_came_before():
     def change(datapoint):
         x, label = datapoint
-        return [x, label.astype(np.int64) if label[0] == 4 else label]
+        return [x, label.astype(np.int16) if label[0] == 4 else label]
 
     with started(QueueInput(MapData(batches(), change))) as take:
         assert [take() for _ in range(2)] == expected(2)

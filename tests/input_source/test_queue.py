@@ -87,7 +87,7 @@ def test_dicts_go_by_name():
     ("datapoint", "problem"),
     [
         (GOOD[:1], "expected 2 components, received 1"),
-        ([GOOD[0].astype(np.float64), GOOD[1]], "'x' has another dtype"),
+        ([GOOD[0].astype(np.float16), GOOD[1]], "'x' has another dtype"),
         ([GOOD[0][:, :1], GOOD[1]], "'x' has another shape"),
         ([GOOD[0], np.array([None] * 3)], "'label' is made of Python objects"),
         ({"x": GOOD[0]}, r"\['label'\] are missing"),

@@ -219,7 +219,7 @@ def test_a_run_goes_on_from_a_checkpoint(directory):
 
 
 def test_misfitting_data_is_refused_with_both_sides():
-    flow = MapData(tiny_flow(), lambda dp: [dp[0].astype(np.float64), dp[1]])
+    flow = MapData(tiny_flow(), lambda dp: [dp[0].astype(np.int16), dp[1]])
     with pytest.raises(SignatureError, match="'x' has another dtype"):
         train(flow=flow)
 

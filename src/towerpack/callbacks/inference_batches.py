@@ -10,7 +10,7 @@ from towerpack._tensorflow import tf
 from towerpack.dataflow.base import DataFlow, as_flow
 from towerpack.input_source import InputSource, StagingInput
 from towerpack.input_source.base import EndOfData
-from towerpack.input_source.signature import as_inputs
+from towerpack.input_source.signature import InputCheck
 
 
 class Batches(Protocol):
@@ -62,7 +62,7 @@ class FlowBatches:
         self.flow, self.name = flow, type(flow).__name__
 
     def setup(self, signature: Sequence[Any]) -> None:
-        self._signature = signature
+        self._check = InputCheck(signature, self.name)
 
     def size(self) -> int | None:
         try:
@@ -73,7 +73,7 @@ class FlowBatches:
     @contextlib.contextmanager
     def one_pass(self) -> Iterator[Iterator[list[Any]]]:
         with self.flow.iterate(0) as datapoints:
-            yield (as_inputs(datapoint, self._signature, self.name) for datapoint in datapoints)
+            yield (list(self._check(datapoint)) for datapoint in datapoints)
 
     def close(self) -> None: ...
 

@@ -193,6 +193,8 @@ class _SequentialBatches(FlowIterator):
         if self._next_batch is not None:
             batch, count = self._next_batch(flow.batch_size, self._count)
             if count < flow.batch_size and not flow.remainder:
+                # It was the last. Only an input that has ended keeps its workers for the next pass.
+                self._next_batch(flow.batch_size, self._count + count)
                 raise StopIteration
             self._count += count
             return batch

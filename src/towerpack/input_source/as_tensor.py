@@ -7,14 +7,20 @@ from typing import Any
 import numpy as np
 
 from towerpack._tensorflow import tf
+from towerpack.input_source.shelf import ALIGNMENT
 
 
 def as_tensor(array: np.ndarray) -> Any:
-    """Without a copy, where there is a way: `tf.convert_to_tensor` always makes one.
+    """Shares the array's memory with the tensor where TensorFlow can use it, else copies it.
 
-    Nobody may write to the array any more. It is let go of, in any thread, with the tensor.
+    `from_dlpack` accepts memory at any address, but TensorFlow's kernels end the process when it is
+    not aligned. Small datapoints of one worker task lie side by side, so that most are not.
+
+    The array must not be written to any more. It is released, in any thread, with the tensor.
     """
-    try:
-        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-    except (BufferError, tf.errors.OpError):  # a dtype that DLPack does not know
-        return tf.convert_to_tensor(array)
+    if array.ctypes.data % ALIGNMENT == 0:
+        try:
+            return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+        except (BufferError, tf.errors.OpError):
+            pass  # a dtype or a memory order that DLPack or TensorFlow does not accept
+    return tf.convert_to_tensor(array)

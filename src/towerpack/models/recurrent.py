@@ -142,32 +142,29 @@ def _unroll(
     )
     units = states[0].shape[1]
     shape = [inputs.shape[0], units]
-    outputs = tf.TensorArray(
-        inputs.dtype, steps if keep_all else 0, element_shape=shape, dynamic_size=False
-    )
+    # Only if it is used: XLA cannot differentiate a loop that carries an array without elements.
+    outputs = [tf.TensorArray(inputs.dtype, steps, element_shape=shape)] if keep_all else []
     if lengths is not None:
         lengths = tf.cast(lengths, tf.int32)
 
-    def body(step: Any, outputs: Any, *before: Any) -> tuple[Any, ...]:
+    def body(step: Any, outputs: list[Any], before: States) -> tuple[Any, ...]:
         time = steps - 1 - step if reverse else step
-        after = cell(by_time.read(time), list(before))
+        after = cell(by_time.read(time), before)
         output = after[0]
         if lengths is not None:
             inside = (time < lengths)[:, tf.newaxis]
             after = [tf.where(inside, new, old) for new, old in zip(after, before, strict=True)]
             output = tf.where(inside, output, tf.zeros_like(output))
-        if keep_all:
-            outputs = outputs.write(time, output)
-        return (step + 1, outputs, *after)
+        return step + 1, [array.write(time, output) for array in outputs], after
 
-    _, outputs, *last = tf.while_loop(
+    _, outputs, last = tf.while_loop(
         lambda step, *_: step < steps,
         body,
-        (tf.constant(0), outputs, *states),
+        (tf.constant(0), outputs, states),
         shape_invariants=(
             tf.TensorShape([]),
-            tf.TensorShape(None),  # the array of outputs
-            *(tf.TensorShape([None, units]) for _ in states),
+            [tf.TensorShape(None) for _ in outputs],
+            [tf.TensorShape([None, units]) for _ in states],
         ),
         maximum_iterations=steps,
     )
@@ -175,7 +172,7 @@ def _unroll(
         state.set_shape(shape)  # the loop forgets the size of the batch
     if not keep_all:
         return last[0], last
-    stacked = tf.transpose(outputs.stack(), [1, 0, 2])
+    stacked = tf.transpose(outputs[0].stack(), [1, 0, 2])
     stacked.set_shape([inputs.shape[0], inputs.shape[1], units])
     return stacked, last
 

@@ -25,6 +25,7 @@ FEW = 8  # steps: so many in a call make its cost small beside theirs
 PATIENCE_SECONDS = 0.5  # of steps that have their data with those that have not
 FIXED_PATIENCE_SECONDS = 10.0  # the same, where the number of steps in a call was set by hand
 WINDOW_SECONDS, WINDOWS = 0.05, 4  # of a trial: long enough to tell the ways apart
+SLOWER, SLOWER_SECONDS = 3, 0.5  # a way that is 3 times slower than another is tried for 0.5 s
 OVERHEAD_SECONDS = 0.01  # the overhead of a step, some 0.5 ms, is nothing to a longer one
 CHUNK = 32  # steps in a compiled call before anything is known of their time and their batches
 MOST_CHUNK = 128  # of them: a call costs 0.5 ms, which is then little beside the quickest steps
@@ -43,10 +44,12 @@ class Trial:
     steps: int = 0
     seconds: float = 0.0
     windows: int = 0
+    total_seconds: float = 0.0
     step_seconds: float = float("inf")
 
     def note(self, steps: int, seconds: float) -> None:
         self.calls += 1
+        self.total_seconds += seconds
         if self.calls == 1:
             return
         self.steps, self.seconds = self.steps + steps, self.seconds + seconds
@@ -86,6 +89,9 @@ class Pace:
         if way == STEP:
             return way, 1
         limit = self.chunk if way == COMPILED else self._per_call or self._affordable()
+        if self.chosen is None:
+            # The way that is being tried may be much slower than the others.
+            limit = min(limit, max(FEW, int(SLOWER_SECONDS / self._trials[way].step_seconds)))
         return way, min(free, limit)
 
     def fit_chunk(self, batch_bytes: int) -> int:
@@ -104,8 +110,17 @@ class Pace:
         if trial is None or (self.chosen is not None and trial.enough):
             return
         trial.note(steps, seconds)
-        if self.chosen is None and trial.enough:
+        if self.chosen is None and (trial.enough or self._much_slower(trial)):
             self._go_on()
+
+    def _much_slower(self, trial: Trial) -> bool:
+        """Whether to abandon a trial; two windows, since one may have been a busy moment."""
+        best = min(other.step_seconds for other in self._trials.values())
+        return (
+            trial.windows >= 2
+            and trial.total_seconds > SLOWER_SECONDS
+            and trial.step_seconds > SLOWER * best
+        )
 
     def drop(self, way: str, reason: str) -> None:
         """Leaves out a way that does not work for this model."""

@@ -123,7 +123,9 @@ class CompiledLoop:
             weights: list[Any] = []
 
             def body(done: Any, *_: Any) -> tuple[Any, Any, Any]:
-                result = build((), [array[first + done] for array in arrays])
+                # Not `array[first + done]`: XLA would take the index of a slice for a constant,
+                # and compile again for every value of `first`.
+                result = build((), [tf.gather(array, first + done) for array in arrays])
                 weights[:] = [variable for variable, _ in result.weights]
                 return done + 1, result.sum_is_finite(quick=True), result.cost
 
@@ -135,11 +137,11 @@ class CompiledLoop:
             tf.TensorSpec([rows, *shape], spec.dtype)
             for spec, shape in zip(source.signature, shapes, strict=True)
         ]
-        # No step, on no data: to compile now, where a model that XLA refuses has lost no batch.
-        compiled(
+        self._given = self._traced(self._on_stack, COUNT, COUNT, *specs)
+        # Runs no step, on zeros, to compile now: a model that XLA refuses has lost no batch then.
+        self._given(
             tf.constant(0), tf.constant(0), *(tf.zeros(spec.shape, spec.dtype) for spec in specs)
         )
-        self._given = self._traced(self._on_stack, COUNT, COUNT, *specs)
         self._reading: Any = None
 
     @staticmethod

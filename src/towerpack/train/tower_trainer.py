@@ -223,7 +223,9 @@ class TowerTrainer(Trainer):
         steps = self._ready(way, planned)
         if way != STEP and steps > 0 and (loop := self._loop_for(way)) is not None:
             started = time.perf_counter()
-            if way != COMPILED:  # which takes its batches itself
+            if way == COMPILED:  # the loop takes its batches itself, and has its size only now
+                steps = min(steps, self._pace.chunk)
+            else:
                 steps = self._offer(steps)
             done, finite = self._call(lambda: loop(tf.constant(steps)))
             done = int(done)

@@ -200,3 +200,11 @@ def test_what_was_made_for_another_pass_is_given_back():
         for _ in range(30):
             list(flow.iterate(0))  # the workers go on with epoch 1 each time
         assert flow._kept._next_slot < 20
+
+
+def test_workers_are_kept_where_the_last_batch_is_left_out():
+    flow = BatchData(MultiProcessMapData(numbers(), 2, with_pid), 7)
+    with kept_workers(flow):
+        pids = {int(pid) for epoch in range(3) for batch in flow.iterate(epoch) for pid in batch[1]}
+    assert len(pids) <= 2
+    assert not any(map(alive, pids))

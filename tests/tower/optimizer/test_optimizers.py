@@ -88,6 +88,36 @@ def test_adafactor_equals_keras(relative_step):
         np.testing.assert_allclose(mine[-1][name], variable.numpy(), rtol=2e-5, atol=2e-6)
 
 
+def adafactor_by_hand(weights, gradients, rate):
+    """The algorithm of the paper (Shazeer and Stern, 2018) in float64."""
+    weights, rows, columns = np.float64(weights), 0.0, 0.0
+    for step, gradient in enumerate(gradients, start=1):
+        beta, square = 1 - step**-0.8, np.float64(gradient) ** 2 + 1e-30
+        rows = beta * rows + (1 - beta) * square.mean(1)
+        columns = beta * columns + (1 - beta) * square.mean(0)
+        update = gradient / np.sqrt(np.outer(rows, columns) / rows.mean())
+        update /= max(1, np.sqrt(np.mean(update**2)))
+        size = max(1e-3, np.sqrt(np.mean(weights**2)))
+        weights = weights - min(rate, step**-0.5) * size * update
+    return weights
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_adafactor_with_rows_and_columns_of_zeros(scale):
+    """Dead ReLUs in a small batch; the product of their second moments is zero in float32."""
+    gradients = np.random.default_rng(0).normal(size=(STEPS, 3, 4)).astype(np.float32) * scale
+    gradients[:, 1] = gradients[:, :, 2] = 0
+    gradients[2:, :, 0] = 0
+
+    def constant(store, counter):
+        return [tf.gather(tf.constant(gradients, tf.float32), counter), tf.zeros(4)]
+
+    mine, _ = run(Adafactor(0.05), constant)
+    expected = adafactor_by_hand(initial()["fc/W"], gradients, 0.05)
+    np.testing.assert_allclose(mine[-1]["fc/W"], expected, rtol=2e-5, atol=2e-6)
+    np.testing.assert_array_equal(mine[-1]["fc/b"], initial()["fc/b"])
+
+
 def test_adam_equals_the_v1_optimizer_with_its_slot_names():
     mine, store = run(Adam(0.01))
     for _ in range(2):  # the second model in a process has the same names

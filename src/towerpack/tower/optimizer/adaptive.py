@@ -84,20 +84,24 @@ class Adafactor(SlotOptimizer):
             rate = tf.minimum(rate, tf.cast(tf.math.rsqrt(self._steps), dtype))
         rate *= tf.maximum(tf.cast(self.epsilon2, dtype), _rms(variable))
         square = gradient**2 + tf.cast(self.epsilon1, dtype)
-        step = gradient * tf.math.rsqrt(self._second_moment(variable, square, beta))
+        step = self._normalized(gradient, variable, square, beta)
         variable.assign_sub(rate * step / tf.maximum(tf.cast(1, dtype), _rms(step) / self.clip))
 
-    def _second_moment(self, variable: Any, square: Any, beta: Any) -> Any:
+    def _normalized(self, gradient: Any, variable: Any, square: Any, beta: Any) -> Any:
+        """The gradient divided by the root of its second moment."""
         shape = variable.shape
         if shape.rank < 2:
             whole = self.slot(variable, "Adafactor")
-            return whole.assign(beta * whole + (1 - beta) * square)
+            return gradient * tf.math.rsqrt(whole.assign(beta * whole + (1 - beta) * square))
         rows = self.slot(variable, "Adafactor", shape[:-1])
         columns = self.slot(variable, "Adafactor_1", shape[:-2] + shape[-1:])
         row = rows.assign(beta * rows + (1 - beta) * tf.reduce_mean(square, -1))
         column = columns.assign(beta * columns + (1 - beta) * tf.reduce_mean(square, -2))
-        share = row / tf.reduce_mean(row, -1, keepdims=True)
-        return share[..., None] * column[..., None, :]
+        # Root by root: where a whole row and a whole column of the gradient are zero, as with dead
+        # ReLUs, the product of their moments (1e-30 each) is zero in float32.
+        mean = tf.sqrt(tf.reduce_mean(row, -1, keepdims=True))
+        step = gradient * tf.math.rsqrt(row)[..., None] * mean[..., None]
+        return step * tf.math.rsqrt(column)[..., None, :]
 
 
 def _rms(x: Any) -> Any:
