@@ -72,7 +72,11 @@ class _Groups(FlowIterator):
     def _deliver(self, group: Hashable) -> Any:
         numbers = self._groups.pop(group)
         rows = [self._input.held.pop(number) for number in numbers]
-        return self._flow.assemble(rows, numbers, group, self._pass)
+        try:
+            return self._flow.assemble(rows, numbers, group, self._pass)
+        except Exception as error:
+            blame(error, self._flow, numbers, self._pass)
+            raise
 
     def state(self) -> State:
         # In the order of the groups, which is that of their oldest members.
