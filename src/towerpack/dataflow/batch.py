@@ -204,7 +204,7 @@ class _SequentialBatches(FlowIterator):
                 raise StopIteration
             self._count += count
             return batch
-        take, rows = self._input.__next__, []
+        take, rows = self._input.__next__, list[Any]()
         try:
             while len(rows) < flow.batch_size:
                 rows.append(take())

@@ -12,7 +12,9 @@ import numpy as np
 from towerpack.dataflow.base import DataFlow, Pass
 
 
-def blame(error: Exception, stage: DataFlow, index: int | Sequence[int], pass_: Pass) -> None:
+def blame(
+    error: Exception, stage: DataFlow, index: int | Sequence[int] | np.ndarray, pass_: Pass
+) -> None:
     """Adds to an error where it happened; call it in the `except` block, then `raise`.
 
     `index` is that of the datapoint, or those of the datapoints of a batch. A StopIteration is
