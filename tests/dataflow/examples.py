@@ -240,7 +240,9 @@ STAGES = [
     *merged("RandomMixData", df.RandomMixData, (4, 5))[:3],
     *merged("RandomChooseData", first_of_two, (6, 6)),
     Example("JoinData itself", lambda: unpaired([listed(), listed()]), random=True),
-    Example("JoinData in order", lambda: df.JoinData([in_order(), df.FakeData([[2]])]), random=True),
+    Example(
+        "JoinData in order", lambda: df.JoinData([in_order(), df.FakeData([[2]])]), random=True
+    ),
     Example("ConcatData arrays", lambda: df.ConcatData([arrays(shuffle=True), arrays()])),
     Example(
         "WeightedChooseData",

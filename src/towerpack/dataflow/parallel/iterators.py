@@ -102,7 +102,7 @@ class ParallelIterator(FlowIterator, counted=False):
         except BaseException as error:
             # Nothing of the workers stays behind, though a traceback may keep this iterator alive.
             self._ended = isinstance(error, StopIteration)
-            self._stop(may_keep=self._ended)
+            self._stop(failed=not self._ended)
             raise
         # Counted by chunks, not by datapoints: the statistics of small ones would cost too much.
         self.counter.nanoseconds += time.perf_counter_ns() - begun
@@ -154,15 +154,15 @@ class ParallelIterator(FlowIterator, counted=False):
         task, chunk = found
         return task.position or {}, chunk
 
-    def _stop(self, may_keep: bool = False) -> None:
+    def _stop(self, failed: bool = False) -> None:
         """Ends the workers, unless they are kept for the next pass; the position stays."""
         self._settle()
         window, self._window = self._window, None
         if self._release is not None:
             executor = self._run.executor
-            if may_keep and window is not None:
+            if window is not None:
                 window.leave_ahead()
-            if may_keep and executor is not None and self._run.keep(executor):
+            if not failed and executor is not None and self._run.keep(executor):
                 self._release.detach()
             else:
                 self._release()
