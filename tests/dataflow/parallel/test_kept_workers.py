@@ -121,8 +121,8 @@ def test_rounds_of_a_repeated_flow_have_the_same_workers(kind, stage):
     pids = {pid for _, pid in found}
     assert len(pids) <= 2
     assert not any(map(alive, pids))
-    rounds = [[dp[0] for dp in FLOWS[kind]().ds.iterate(epoch)] for epoch in range(4)]
-    assert [number for number, _ in found] == sum(rounds, [])[: len(found)]
+    rounds = [dp[0] for epoch in range(4) for dp in FLOWS[kind]().ds.iterate(epoch)]
+    assert [number for number, _ in found] == rounds[: len(found)]
     assert len(found) >= 130
 
 

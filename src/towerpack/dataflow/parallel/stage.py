@@ -145,7 +145,7 @@ def kept_workers(flow: DataFlow) -> Iterator[None]:
 
 
 def hold_workers(flow: DataFlow, owner: Any) -> Callable[[], Any]:
-    """Keeps the workers of a flow, as `kept_workers`, until the result is called or `owner` is gone.
+    """Keeps workers, as `kept_workers`, until the result is called or `owner` is gone.
 
     For iterators that run several passes of their input.
     """
