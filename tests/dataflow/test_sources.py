@@ -3,6 +3,8 @@
 import multiprocessing
 import queue
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -10,12 +12,16 @@ import pytest
 from towerpack.dataflow import (
     BatchData,
     DataFlowReentrantGuard,
+    DataFlowTerminated,
     DataFromArrays,
     DataFromGenerator,
     DataFromIterable,
     DataFromList,
     DataFromQueue,
     FakeData,
+    FixedSizeData,
+    RepeatedData,
+    as_flow,
 )
 from towerpack.dataflow.base import Pass
 
@@ -76,7 +82,7 @@ def test_a_generator_function_is_called_for_every_pass():
         DataFromGenerator(3)
 
 
-@pytest.mark.parametrize("source", [DataFromGenerator, DataFromIterable])
+@pytest.mark.parametrize("source", [DataFromGenerator, DataFromIterable, as_flow])
 def test_a_generator_gives_one_pass_and_then_says_so(source):
     flow = source(i for i in range(5))
     iterator = iter(flow)
@@ -85,8 +91,22 @@ def test_a_generator_gives_one_pass_and_then_says_so(source):
     assert list(iterator) == [3, 4]
     with pytest.raises(ValueError, match="cannot go back from datapoint 5 to 1"):
         iterator.restore({"epoch": 0, "at": {"count": 1}})
-    with pytest.raises(RuntimeError, match="can be iterated only once, and that was begun already"):
+    with pytest.raises(RuntimeError, match="this generator is exhausted: it can be iterated only"):
         iter(flow)
+    begun = source(i for i in range(5))
+    next(iter(begun))
+    with pytest.raises(RuntimeError, match="this generator has been begun before"):
+        iter(begun)
+    consumed = (i for i in range(0))
+    list(consumed)
+    with pytest.raises(RuntimeError, match="is exhausted.*DataFromGenerator"):
+        list(source(consumed))
+
+
+def test_a_generator_is_not_repeated_in_silence():
+    for stage in (lambda ds: RepeatedData(ds, 2), lambda ds: FixedSizeData(ds, 5)):
+        with pytest.raises(RuntimeError, match="this generator is exhausted"):
+            list(stage(i for i in range(3)))
 
 
 def test_an_iterable():
@@ -112,6 +132,55 @@ def test_a_queue():
         iterator.close()
     with pytest.raises(TypeError, match="expected a queue"):
         DataFromQueue([1])
+
+
+@pytest.mark.parametrize("kind", [queue.Queue, queue.SimpleQueue, multiprocessing.Queue])
+def test_a_queue_ends_when_its_producer_stops(kind):
+    filled = kind()
+
+    def produce():
+        for number in range(5):
+            filled.put([number])
+        filled.put(None)
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    flow = DataFromQueue(filled)
+    assert [batch[0].tolist() for batch in BatchData(flow, 2, remainder=True)] == [
+        [0, 1],
+        [2, 3],
+        [4],
+    ]
+    producer.join()
+    with pytest.raises(DataFlowTerminated, match="has stopped"):
+        next(iter(flow))
+
+
+def test_a_position_that_the_queue_has_not():
+    filled = queue.Queue()
+    filled.put(None)
+    with pytest.raises(ValueError, match="cannot go to datapoint 3: the queue ended after 0"):
+        iter(DataFromQueue(filled)).restore({"epoch": 0, "at": {"count": 3}})
+
+
+def test_a_wait_for_a_queue_can_be_interrupted():
+    flow, ended = DataFromQueue(queue.Queue()), []
+
+    def consume():
+        try:
+            next(iter(flow))
+        except DataFlowTerminated:
+            ended.append(True)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    while not flow._open:
+        time.sleep(0.01)
+    flow.interrupt()
+    consumer.join(60)
+    assert ended == [True]
+    flow.queue.put([1])
+    assert next(iter(flow)) == [1]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="Queue.shutdown came with Python 3.13")

@@ -35,6 +35,7 @@ from towerpack.dataflow.iterators import (
     EpochIterator,
     FlowIterator,
     IndexIterator,
+    OnePass,
     ReplayIterator,
     State,
 )
@@ -400,12 +401,14 @@ class RNGDataFlow(DataFlow):
 class Source(DataFlow):
     """Any iterable as a flow: a list, a torch-style map dataset, a generator function's result.
 
-    With `__len__` and `__getitem__` it has random access; otherwise each pass calls `iter` on it.
+    With `__len__` and `__getitem__` it has random access; otherwise each pass calls `iter` on it. A
+    generator, or another iterator, gives one pass only; to begin a second one is an error.
     """
 
     def __init__(self, data: Any):
         self.data = data
         self.random_access = is_indexable(data)
+        self._one_pass = OnePass(data) if isinstance(data, Iterator) else None
 
     def __len__(self) -> int:
         return len(self.data)
@@ -421,6 +424,8 @@ class Source(DataFlow):
         return [data[index] for index in map(int, indices)]
 
     def iterator(self, pass_: Pass) -> FlowIterator:
+        if self._one_pass is not None:
+            return self._one_pass.begin()
         return IndexIterator(self, pass_) if self.random_access else ReplayIterator(self, pass_)
 
     def generate(self) -> Iterable[Any]:
