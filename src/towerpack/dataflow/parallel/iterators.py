@@ -213,7 +213,10 @@ class StackingIterator(ParallelIterator, counted=False):
                 self._next_chunk()
                 if self._chunk.stacked:
                     self._taken = 1
-                    return self._rows.pop(), self._chunk.made
+                    batch, made = self._rows.pop(), self._chunk.made
+                    if made < size:
+                        self._require_end()
+                    return batch, made
                 # Some are dropped, or of different shapes: then they come singly for the rest.
                 self._stacks = False
                 self.restore(begin)
@@ -226,6 +229,14 @@ class StackingIterator(ParallelIterator, counted=False):
         except BaseException:
             self.restore(begin)
             raise
+
+    def _require_end(self) -> None:
+        """After a batch that is not full: raises what came instead of its next datapoint."""
+        try:
+            self._next_chunk()
+        except StopIteration:
+            return
+        raise RuntimeError(f"{self._run.name} made a batch of too few datapoints")
 
 
 class IndexedIterator(StackingIterator, counted=False):
@@ -252,7 +263,7 @@ class IndexedIterator(StackingIterator, counted=False):
 class MappingIterator(StackingIterator, counted=False):
     """Over an input that is iterated here; its position is that before the chunk, and a count.
 
-    With a `batch_size`, so many of the input's datapoints make one.
+    With a `batch_size`, that many of the input's datapoints make one.
     """
 
     def __init__(
@@ -260,11 +271,11 @@ class MappingIterator(StackingIterator, counted=False):
         run: Run,
         flow_iterator: FlowIterator,
         open_at: Callable[[FlowIterator, int], TaskSource],
-        batch_size: int = 1,
+        batch_size: int | None = None,
     ):
         super().__init__(run, {"input": flow_iterator.state(), "index": 0, "skip": 0})
-        self._input, self._open_at, self._batch_size = flow_iterator, open_at, batch_size
-        self._stacks = batch_size == 1
+        self._input, self._open_at, self._batch_size = flow_iterator, open_at, batch_size or 1
+        self._stacks = batch_size is None
         self._moved = False  # whether the input may have gone further than `_at`
 
     def _open(self, position: State) -> TaskSource:

@@ -41,7 +41,7 @@ BOARD = 0  # the slot where each worker says which datapoint it is at
 BOARD_BYTES = 1 << 16
 SNAPSHOT_SECONDS = 0.5  # often enough for a table that a person reads
 
-# Options of glibc's `mallopt`, and their values. Its defaults give an array of 128 kB or more back to
+# Options of glibc's `mallopt`, and their values. By default it gives an array of 128 kB or more to
 # the kernel as soon as it is freed, and the next one costs a page fault for every 4 kB: most of the
 # time of a cheap function.
 M_TRIM_THRESHOLD, TRIM_BYTES = -1, 1 << 26  # 64 MB: what a worker keeps, at most, at its heap's end
