@@ -65,11 +65,11 @@ class MapDataset:
 
 
 def listed(size: int = 7) -> DataFlow:
-    return df.DataFromList([[i, i * 10] for i in range(size)], seed=3)
+    return df.DataFromList([[i, i * 10] for i in range(size)], shuffle=True, seed=3)
 
 
 def in_order(size: int = 7) -> DataFlow:
-    return df.DataFromList([[i, i * 10] for i in range(size)], shuffle=False)
+    return df.DataFromList([[i, i * 10] for i in range(size)])
 
 
 def iterated(size: int = 7) -> DataFlow:

@@ -26,7 +26,7 @@ def test_fixed_size_starts_a_later_epoch_in_the_right_place(source):
 
 
 def test_fixed_size_over_a_shuffled_source_gives_whole_epochs():
-    flow = FixedSizeData(DataFromList(list(range(6))), 4)
+    flow = FixedSizeData(DataFromList(list(range(6)), shuffle=True), 4)
     seen = [x for _ in range(3) for x in flow]
     assert sorted(seen[:6]) == sorted(seen[6:]) == list(range(6))
     assert seen[:6] != seen[6:]

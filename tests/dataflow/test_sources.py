@@ -1,5 +1,6 @@
 """Sources of plain Python and numpy."""
 
+import inspect
 import multiprocessing
 import queue
 import sys
@@ -9,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from towerpack import dataflow
 from towerpack.dataflow import (
     BatchData,
     DataFlowReentrantGuard,
@@ -21,9 +23,12 @@ from towerpack.dataflow import (
     FakeData,
     FixedSizeData,
     RepeatedData,
+    ShuffleData,
     as_flow,
+    dataset,
 )
 from towerpack.dataflow.base import Pass
+from towerpack.dataflow.shuffled_source import log_fixed_order
 
 
 def test_arrays():
@@ -64,8 +69,40 @@ def test_arrays_are_checked(arrays, words):
         DataFromArrays(*arrays)
 
 
+def shuffle_defaults():
+    public = [getattr(dataflow, name) for name in dataflow.__all__]
+    loads = [serializer.load for serializer in public if hasattr(serializer, "save")]
+    sets = [getattr(dataset, name) for name in dataset.__all__]
+    for maker in [*public, *loads, *sets]:
+        function = maker.__init__ if isinstance(maker, type) else maker
+        if "shuffle" in inspect.signature(function).parameters:
+            yield maker, inspect.signature(function).parameters["shuffle"].default
+
+
+def test_the_default_of_shuffle_is_the_same_everywhere():
+    """No source shuffles unless it is told to, or is a data set that knows its training part."""
+    found = dict(shuffle_defaults())
+    assert len(found) > 20
+    parts = {maker for maker, default in found.items() if default is None}
+    assert {default for maker, default in found.items() if maker not in parts} == {False}
+    assert all(maker.__module__.startswith(dataset.__name__) for maker in parts)
+    assert dataset.MnistSample("train").shuffle
+    assert not dataset.MnistSample("test").shuffle
+
+
+def test_training_on_data_in_a_fixed_order_is_logged(capfd):
+    rows = DataFromArrays(np.arange(4))
+    log_fixed_order(BatchData(rows, 2))
+    assert "DataFromArrays gives its datapoints in the same order" in capfd.readouterr().err
+    log_fixed_order(BatchData(ShuffleData(rows), 2))
+    log_fixed_order(BatchData(DataFromArrays(np.arange(4), shuffle=True), 2))
+    log_fixed_order(BatchData(FakeData([[2]], 4), 2))
+    assert not capfd.readouterr().err
+
+
 def test_a_list_is_shuffled_anew_each_epoch():
-    flow = DataFromList(list(range(30)))
+    assert list(DataFromList([2, 1, 3])) == [2, 1, 3]
+    flow = DataFromList(list(range(30)), shuffle=True)
     passes = [list(flow) for _ in range(3)]
     assert all(sorted(order) == list(range(30)) for order in passes)
     assert len(set(map(tuple, passes))) == 3
