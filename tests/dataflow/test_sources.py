@@ -69,6 +69,57 @@ def test_arrays_are_checked(arrays, words):
         DataFromArrays(*arrays)
 
 
+def test_arrays_of_strings_may_be_python_objects():
+    names = np.array(["a", "bc"], object)
+    assert DataFromArrays(names).arrays[0].dtype == np.dtype("<U2")
+    with pytest.raises(
+        ValueError, match="strings in column 1, received Python objects such as None"
+    ):
+        DataFromArrays(names, np.array(["a", None], object))
+
+
+@pytest.mark.parametrize("use", [lambda data: BatchData(data, 1), DataFromList, as_flow])
+def test_arrays_that_are_no_sequence_of_datapoints_are_refused(use):
+    with pytest.raises(TypeError, match=r"received a tuple of 2 arrays.*DataFromArrays\(x, y\)"):
+        use((np.zeros((3, 2)), np.zeros(3)))
+
+
+def test_a_pandas_frame():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1.5, 2.5, 3.5], "n": [1, 2, 3], "name": ["a", "b", "cd"]})
+    frame = frame.sort_values("x", ascending=False)
+    flow = DataFromArrays(frame)
+    assert [dp["n"] for dp in flow] == [3, 2, 1]
+    batch = next(iter(BatchData(flow, 3)))
+    assert batch["name"].tolist() == ["cd", "b", "a"]
+    assert batch["x"].dtype == np.float64
+    for use in (lambda data: BatchData(data, 1), DataFromList, as_flow):
+        with pytest.raises(TypeError, match=r"received a DataFrame.*DataFromArrays\(frame\)"):
+            use(frame)
+        with pytest.raises(TypeError, match=r"received a Series.*series.to_numpy"):
+            use(frame["n"])
+
+
+def test_a_hugging_face_data_set():
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict({"x": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "y": [0, 1, 2]})
+    rows = rows.with_format("numpy")
+    flow = DataFromList(rows, shuffle=True)
+    batch = next(iter(BatchData(flow, 3)))
+    assert sorted(batch["y"].tolist()) == [0, 1, 2]
+    assert batch["x"][:, 0].tolist() == [1.0 + 2 * y for y in batch["y"].tolist()]
+    assert [dp["y"] for dp in as_flow(rows)] == [0, 1, 2]
+
+
+def test_a_torch_data_set():
+    torch = pytest.importorskip("torch")
+    pairs = torch.utils.data.TensorDataset(torch.arange(6.0).reshape(3, 2), torch.arange(3))
+    x, y = next(iter(BatchData(DataFromList(pairs, shuffle=True), 3)))
+    assert x.shape == (3, 2)
+    assert (x[:, 0] == 2 * y).all()
+    assert [int(label) for _, label in as_flow(pairs)] == [0, 1, 2]
+
+
 def shuffle_defaults():
     public = [getattr(dataflow, name) for name in dataflow.__all__]
     loads = [serializer.load for serializer in public if hasattr(serializer, "save")]

@@ -440,6 +440,26 @@ def is_indexable(data: Any) -> bool:
     return all(base.__name__ != "IterableDataset" for base in type(data).__mro__)
 
 
+def is_frame(data: Any) -> bool:
+    """Whether it is a table of named columns: a frame of pandas or polars."""
+    return hasattr(data, "columns") and hasattr(data, "dtypes") and hasattr(data, "to_numpy")
+
+
+def require_positions(data: Any) -> None:
+    """Refuses what has rows, but where `data[i]` is not row `i`."""
+    if is_frame(data) or hasattr(data, "iloc"):
+        columns = "frame" if is_frame(data) else "series.to_numpy()"
+        raise TypeError(
+            f"expected a sequence of datapoints, received a {type(data).__name__}, in which [i] is "
+            f"not row i; use DataFromArrays({columns})"
+        )
+    if isinstance(data, tuple) and data and all(isinstance(x, np.ndarray) for x in data):
+        raise TypeError(
+            f"expected a sequence of datapoints, received a tuple of {len(data)} arrays; to get "
+            "their rows use DataFromArrays(x, y)"
+        )
+
+
 def as_flow(data: Any) -> DataFlow:
     """The flow itself, or any other iterable or sequence made one."""
     if isinstance(data, DataFlow):
@@ -449,6 +469,7 @@ def as_flow(data: Any) -> DataFlow:
             f"expected a DataFlow, a sequence or an iterable, received a {type(data).__name__}; "
             "for a dict of arrays use DataFromArrays(arrays)"
         )
+    require_positions(data)
     if isinstance(data, type):
         raise TypeError(
             f"expected a DataFlow, a sequence or an iterable, received the class {data.__name__}; "

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from towerpack.dataflow.base import require_positions
 from towerpack.dataflow.shuffled_source import ShuffledSource
 
 
@@ -26,6 +27,7 @@ class DataFromList(ShuffledSource):
                 f"expected a list or another sequence, received {lst!r} ({type(lst).__name__}); "
                 "use DataFromIterable or DataFromGenerator for what can only be iterated"
             )
+        require_positions(lst)
         self.lst = lst
 
     def __len__(self) -> int:
