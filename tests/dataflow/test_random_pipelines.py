@@ -313,7 +313,7 @@ def add_stage(pipe: Pipeline, draw: random.Random, processes: bool) -> Pipeline:
     if kind == "join":
         if not all(isinstance(cell, list | Cell) for cell in cells(0)):
             return pipe
-        made = df.JoinData([flow, [["joined"]] * 100], paired=False)
+        made = df.JoinData([flow, [["joined"]] * 10_000], paired=False)
         return pipe.then(name, made, each(cells, lambda dp: [*dp, "joined"]))
     if kind == "thread runner":
         exact = threads if flow.random_access else min(1, threads)

@@ -80,7 +80,8 @@ class _Groups(FlowIterator):
 
     def state(self) -> State:
         # In the order of the groups, which is that of their oldest members.
-        return {"input": self._input.state(), "groups": list(self._groups.values())}
+        groups = [list(members) for members in self._groups.values()]
+        return {"input": self._input.state(), "groups": groups}
 
     def restore(self, state: State) -> None:
         self._input.restore(state["input"], [n for group in state["groups"] for n in group])
