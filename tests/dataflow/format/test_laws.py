@@ -134,6 +134,15 @@ def images() -> DataFlow:
     return df.ImageFromFile(files, shuffle=True)
 
 
+def image_folder() -> DataFlow:
+    for i in range(SIZE):
+        folder = Path("classes") / str(i % 2)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = str(folder / f"{i}.png")
+        once(file, lambda i=i, file=file: cv2.imwrite(file, image(i)))
+    return df.ImageFolder("classes", shuffle=True)
+
+
 EXAMPLES = [
     Example("LMDBData", lmdb_data, df.LMDBData, random=True),
     Example("LMDBData in order", lambda: lmdb_data(shuffle=False)),
@@ -161,6 +170,7 @@ EXAMPLES = [
     Example("CSVData", csv, df.CSVData, random=True),
     Example("SVMLightData", svmlight, df.SVMLightData, random=True),
     Example("ImageFromFile", images, df.ImageFromFile, random=True),
+    Example("ImageFolder", image_folder, df.ImageFolder, random=True),
 ]
 
 
