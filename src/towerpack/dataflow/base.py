@@ -81,7 +81,8 @@ class DataFlow(ABC):
     - `iter(flow)` gives a fresh, independent, closable `FlowIterator`; the first is epoch 0, the
       next epoch 1, and so on. `iterate(epoch)` asks for one epoch by number.
     - `len(flow)` is exact, or raises TypeError.
-    - The stream is a pure function of (seed, epoch): the same for any number of workers.
+    - The stream is a pure function of (seed, epoch): the same for any number of workers, except of
+      runners over a flow without random access, see `MultiProcessRunner`.
 
     To write one, give it random access:
 
