@@ -17,6 +17,7 @@ from towerpack.dataflow.base import (
     State,
 )
 from towerpack.dataflow.parallel.stage import hold_workers
+from towerpack.dataflow.statistics import walk
 
 
 class FixedSizeData(CountingStage):
@@ -82,6 +83,12 @@ class FixedSizeData(CountingStage):
         return IndexIterator(self, pass_) if self.walks_indices else _FixedSize(self, pass_)
 
 
+def _may_drop(flow: DataFlow) -> bool:
+    """Whether a pass may be shorter than `span()`: if any stage drops datapoints, even below one
+    that fills them up."""
+    return any(stage.drops is not False for stage in walk(flow))
+
+
 class _FixedSize(FlowIterator):
     """Goes to its start at the first datapoint, for a state may be restored before that."""
 
@@ -106,7 +113,7 @@ class _FixedSize(FlowIterator):
             raise ValueError(f"FixedSizeData expected datapoints, but {flow.ds.label()} is empty")
         if length is None and not flow.keep_state:
             self._go(self._pass.epoch)
-        elif length is None or (flow.keep_state and flow.ds.drops is not False):
+        elif length is None or (flow.keep_state and _may_drop(flow.ds)):
             self._skip(0, self._pass.epoch * flow._size)
         else:
             self._skip(*flow.start(self._pass, length))
