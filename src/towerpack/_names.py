@@ -74,6 +74,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "HDF5Data",
         "HDF5Serializer",
         "ImageFeature",
+        "ImageFolder",
         "ImageFromFile",
         "JoinData",
         "LMDBData",

@@ -65,11 +65,11 @@ class MapDataset:
 
 
 def listed(size: int = 7) -> DataFlow:
-    return df.DataFromList([[i, i * 10] for i in range(size)], seed=3)
+    return df.DataFromList([[i, i * 10] for i in range(size)], shuffle=True, seed=3)
 
 
 def in_order(size: int = 7) -> DataFlow:
-    return df.DataFromList([[i, i * 10] for i in range(size)], shuffle=False)
+    return df.DataFromList([[i, i * 10] for i in range(size)])
 
 
 def iterated(size: int = 7) -> DataFlow:
@@ -146,6 +146,10 @@ def noisy(dp: Any, rng: Any) -> Any:
 
 def ragged(ds: DataFlow) -> DataFlow:
     return df.MapData(ds, lambda dp: [np.full(1 + dp[0] % 3, dp[1]), dp[1]])
+
+
+def unpaired(flows: list[DataFlow]) -> DataFlow:
+    return df.JoinData(flows, paired=False)
 
 
 def first_of_two(df_lists: list[DataFlow]) -> DataFlow:
@@ -232,10 +236,13 @@ STAGES = [
     *stage("PrintData", lambda ds: df.PrintData(ds, num=0)),
     *stage("TestDataSpeed", lambda ds: df.TestDataSpeed(ds, size=3)),
     *merged("ConcatData", df.ConcatData, (4, 5)),
-    *merged("JoinData", df.JoinData, (5, 6)),
+    *merged("JoinData", unpaired, (5, 6)),
     *merged("RandomMixData", df.RandomMixData, (4, 5))[:3],
     *merged("RandomChooseData", first_of_two, (6, 6)),
-    Example("JoinData itself", lambda: df.JoinData([listed(), listed()]), random=True),
+    Example("JoinData itself", lambda: unpaired([listed(), listed()]), random=True),
+    Example(
+        "JoinData in order", lambda: df.JoinData([in_order(), df.FakeData([[2]])]), random=True
+    ),
     Example("ConcatData arrays", lambda: df.ConcatData([arrays(shuffle=True), arrays()])),
     Example(
         "WeightedChooseData",

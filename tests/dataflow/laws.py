@@ -128,6 +128,16 @@ def law_every_state_restores_the_rest(example: Example) -> None:
         iterator.close()
 
 
+def law_a_state_does_not_change_afterwards(example: Example) -> None:
+    with example.make().iterate() as iterator:
+        states = [iterator.state()]
+        before = [through_json(states[0])]
+        for _ in itertools.islice(iterator, ENDLESS_PREFIX):
+            states.append(iterator.state())
+            before.append(through_json(states[-1]))
+        assert [through_json(state) for state in states] == before
+
+
 def _restores(example: Example, epoch: int, whole: list[Any], position: int, state: Any) -> None:
     rest = whole[position:]
     with example.make().iterate(epoch) as fresh:

@@ -59,7 +59,7 @@ def test_a_generator_stage_sees_the_epoch_of_its_pass():
 
 
 def test_two_generator_stages_joined_are_not_shuffled_alike():
-    flow = JoinData([OldProxy(listed(50)), OldProxy(listed(50))])
+    flow = JoinData([OldProxy(listed(50)), OldProxy(listed(50))], paired=False)
     pairs = [(dp[0], dp[3]) for dp in flow]
     assert any(one != other for one, other in pairs)
 

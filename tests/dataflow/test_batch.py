@@ -156,12 +156,41 @@ def test_an_error_within_a_batch_leaves_no_false_position():
     with pytest.raises(KeyError):
         next(indexed)
     assert indexed.state() == state
-    sequential = BatchData(MapData(Random(), fails), 3).iterate()
+    flow = BatchData(MapData(Random(), fails), 3, remainder=True)
+    sequential, restored = flow.iterate(), flow.iterate()
     next(sequential)
     with pytest.raises(KeyError):
         next(sequential)
-    with pytest.raises(RuntimeError, match="an error ended this pass within a batch"):
-        sequential.state()
+    restored.restore(sequential.state())
+    assert [batch[0].tolist() for batch in sequential] == [[5, 6]]
+    assert [batch[0].tolist() for batch in restored] == [[5, 6]]
+
+
+def one_odd_dtype(dp):
+    return [np.zeros(2, np.float32 if dp[0] == 5 else np.float64)]
+
+
+@pytest.mark.parametrize("source", [in_order, iterated])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        lambda ds: BatchData(ds, 2),
+        lambda ds: BatchData(MapData(ds, lambda dp: (dp[0],) * dp[0].itemsize), 2, use_list=True),
+        lambda ds: BucketBatchData(ds, 2, [9]),
+        lambda ds: BatchDataByShape(ds, 2, 0),
+    ],
+)
+def test_errors_of_a_batch_name_its_stage_and_its_datapoints(source, stage):
+    flow = stage(MapData(source(), one_odd_dtype))
+    with pytest.raises(BatchError, match="datapoint 5") as caught:
+        list(flow)
+    assert caught.value.__notes__[-1] == f"in {flow.label()}, at datapoints 4 to 5 of epoch 0"
+
+
+def test_a_datapoint_without_a_length_is_named():
+    with pytest.raises(TypeError) as caught:
+        list(BucketBatchData(MapData(in_order(), lambda dp: dp), 2, [9]))
+    assert caught.value.__notes__ == ["in BucketBatchData, at datapoint 0 of epoch 0"]
 
 
 def test_by_shape():

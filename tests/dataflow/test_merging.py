@@ -4,13 +4,18 @@ import pytest
 from tests.dataflow.examples import Random, counted, numbers
 from towerpack.dataflow import (
     BatchData,
+    CacheData,
     ConcatData,
     DataFromArrays,
+    FakeData,
     JoinData,
+    LocallyShuffleData,
     MapData,
+    MultiProcessRunner,
     RandomChooseData,
     RandomMixData,
     RepeatedData,
+    ShuffleData,
     TakeData,
 )
 
@@ -43,6 +48,49 @@ def test_joined_and_concatenated_arrays_are_gathered_as_a_whole():
         [4, 5, 10, 11],
         [12, 13, 14, 15],
     ]
+
+
+IMAGES, LABELS = np.arange(12.0), np.arange(12)
+
+
+def shuffled(array=IMAGES):
+    return DataFromArrays(array, shuffle=True)
+
+
+@pytest.mark.parametrize(
+    "flows",
+    [
+        lambda: [shuffled(), shuffled(LABELS)],
+        lambda: [shuffled(), DataFromArrays(LABELS)],
+        lambda: [DataFromArrays(IMAGES), MapData(shuffled(LABELS), list)],
+        lambda: [BatchData(shuffled(), 2), BatchData(ShuffleData(DataFromArrays(LABELS)), 2)],
+        lambda: [LocallyShuffleData(counted(12), 4), shuffled(LABELS)],
+        lambda: [CacheData(DataFromArrays(IMAGES), shuffle=True), shuffled(LABELS)],
+        lambda: [MultiProcessRunner(shuffled(), 2, 1), shuffled(LABELS)],
+        lambda: [source := shuffled(), MapData(source, list)],
+    ],
+)
+def test_B8_flows_that_shuffle_independently_are_not_joined(flows):
+    with pytest.raises(
+        ValueError,
+        match=r"pair datapoints at random: .*DataFromArrays\(images, labels, shuffle=True\)",
+    ):
+        JoinData(flows())
+    assert JoinData(flows(), paired=False).flows
+
+
+def test_B8_both_ways_that_the_error_names_keep_the_pairs():
+    together = ShuffleData(JoinData([DataFromArrays(IMAGES), DataFromArrays(LABELS)]))
+    for flow in (together, DataFromArrays(IMAGES, LABELS, shuffle=True)):
+        first, second = (list(flow.iterate(epoch)) for epoch in (0, 1))
+        assert all(image == label for image, label in first)
+        assert [label for _, label in first] != [label for _, label in second]
+
+
+def test_noise_and_generators_may_be_joined_with_shuffled_data():
+    for noise in (FakeData([[2]], size=12), MapData(counted(12), lambda x: [x])):
+        assert len(list(JoinData([shuffled(), noise]))) == 12
+    assert len(list(JoinData([shuffled(), DataFromArrays(np.zeros(30))]))) == 12
 
 
 def test_a_list_of_flows_is_expected():

@@ -21,7 +21,7 @@ def test_repeated(source):
 
 
 def test_repeated_rounds_are_epochs_of_their_own():
-    source = DataFromList(list(range(20)))
+    source = DataFromList(list(range(20)), shuffle=True)
     rounds = list(RepeatedData(source, 2))
     assert rounds[:20] == list(source.iterate(0))
     assert rounds[20:] == list(source.iterate(1))

@@ -7,10 +7,9 @@ from towerpack.dataflow import (
 
 
 def test_shards_of_a_shuffled_source_are_disjoint_in_every_epoch():
+    source = DataFromList(list(range(20)), shuffle=True)
     for epoch in range(3):
-        shards = [
-            list(ShardData(DataFromList(list(range(20))), 3, i).iterate(epoch)) for i in range(3)
-        ]
+        shards = [list(ShardData(source, 3, i).iterate(epoch)) for i in range(3)]
         assert sorted(x for shard in shards for x in shard) == list(range(20))
 
 

@@ -67,5 +67,5 @@ def test_shuffle_is_of_the_whole_flow():
 
 
 def test_seeds_tell_flows_apart():
-    streams = [list(DataFromList(list(range(9)), seed=seed)) for seed in (0, 0, 1)]
+    streams = [list(DataFromList(list(range(9)), shuffle=True, seed=seed)) for seed in (0, 0, 1)]
     assert streams[0] == streams[1] != streams[2]

@@ -1,5 +1,6 @@
 import itertools
 import json
+import queue
 import threading
 
 import numpy as np
@@ -13,6 +14,7 @@ from towerpack.dataflow import (
     DataFlow,
     DataFromArrays,
     DataFromList,
+    DataFromQueue,
     MapData,
     MultiProcessMapData,
     MultiProcessRunner,
@@ -50,6 +52,24 @@ def test_close_ends_the_thread_also_when_the_queue_is_full_and_twice():
     before = threads()
     source = start(tiny_flow(), queue_size=1)
     source.close()
+    source.close()
+    assert not threads() - before
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_a_producer_that_stops_leaves_no_thread(says_so):
+    before, filled = threads(), queue.Queue()
+    for datapoint in tiny_flow():
+        filled.put(datapoint)
+    if says_so:
+        filled.put(None)
+    source = start(DataFromQueue(filled))
+    for _ in range(len(tiny_flow())):
+        source.get_input_tensors()
+    if says_so:  # training ends
+        with pytest.raises(tf.errors.OutOfRangeError):
+            source.get_input_tensors()
+        source.raise_failure()
     source.close()
     assert not threads() - before
 

@@ -23,11 +23,19 @@ import math
 import re
 import struct
 import sys
+from types import ModuleType
 from typing import Any, Literal
 
 import google_crc32c
 import msgspec
 import numpy as np
+
+ml_dtypes: ModuleType | None
+try:
+    # Here, not where data asks for it: decoding must not import anything.
+    import ml_dtypes
+except ImportError:
+    ml_dtypes = None
 
 MAGIC = b"TPK1"
 ALIGNMENT = 64  # a cache line, and enough for any vector load
@@ -148,11 +156,10 @@ def dtype_name(dtype: np.dtype) -> str | None:
 
 def dtype_from_name(name: str) -> np.dtype:
     if name in EXTENSION_DTYPES:
-        # Looked up, not imported: decoding must not run code that the data asks for.
-        ml_dtypes = sys.modules.get("ml_dtypes")
         if ml_dtypes is None:
             raise DecodeError(
-                f"dtype {name} needs the package ml_dtypes: import it before decoding"
+                f"dtype {name} needs the package ml_dtypes, which is not installed; "
+                "run: pip install ml_dtypes"
             )
         return np.dtype(getattr(ml_dtypes, name))
     if not _DTYPE_NAME.fullmatch(name):

@@ -35,6 +35,7 @@ from towerpack.dataflow.iterators import (
     EpochIterator,
     FlowIterator,
     IndexIterator,
+    OnePass,
     ReplayIterator,
     State,
 )
@@ -80,7 +81,8 @@ class DataFlow(ABC):
     - `iter(flow)` gives a fresh, independent, closable `FlowIterator`; the first is epoch 0, the
       next epoch 1, and so on. `iterate(epoch)` asks for one epoch by number.
     - `len(flow)` is exact, or raises TypeError.
-    - The stream is a pure function of (seed, epoch): the same for any number of workers.
+    - The stream is a pure function of (seed, epoch): the same for any number of workers, except of
+      runners over a flow without random access, see `MultiProcessRunner`.
 
     To write one, give it random access:
 
@@ -400,12 +402,14 @@ class RNGDataFlow(DataFlow):
 class Source(DataFlow):
     """Any iterable as a flow: a list, a torch-style map dataset, a generator function's result.
 
-    With `__len__` and `__getitem__` it has random access; otherwise each pass calls `iter` on it.
+    With `__len__` and `__getitem__` it has random access; otherwise each pass calls `iter` on it. A
+    generator, or another iterator, gives one pass only; to begin a second one is an error.
     """
 
     def __init__(self, data: Any):
         self.data = data
         self.random_access = is_indexable(data)
+        self._one_pass = OnePass(data) if isinstance(data, Iterator) else None
 
     def __len__(self) -> int:
         return len(self.data)
@@ -421,6 +425,8 @@ class Source(DataFlow):
         return [data[index] for index in map(int, indices)]
 
     def iterator(self, pass_: Pass) -> FlowIterator:
+        if self._one_pass is not None:
+            return self._one_pass.begin()
         return IndexIterator(self, pass_) if self.random_access else ReplayIterator(self, pass_)
 
     def generate(self) -> Iterable[Any]:
@@ -435,6 +441,26 @@ def is_indexable(data: Any) -> bool:
     return all(base.__name__ != "IterableDataset" for base in type(data).__mro__)
 
 
+def is_frame(data: Any) -> bool:
+    """Whether it is a table of named columns: a frame of pandas or polars."""
+    return hasattr(data, "columns") and hasattr(data, "dtypes") and hasattr(data, "to_numpy")
+
+
+def require_positions(data: Any) -> None:
+    """Refuses what has rows, but where `data[i]` is not row `i`."""
+    if is_frame(data) or hasattr(data, "iloc"):
+        columns = "frame" if is_frame(data) else "series.to_numpy()"
+        raise TypeError(
+            f"expected a sequence of datapoints, received a {type(data).__name__}, in which [i] is "
+            f"not row i; use DataFromArrays({columns})"
+        )
+    if isinstance(data, tuple) and data and all(isinstance(x, np.ndarray) for x in data):
+        raise TypeError(
+            f"expected a sequence of datapoints, received a tuple of {len(data)} arrays; to get "
+            "their rows use DataFromArrays(x, y)"
+        )
+
+
 def as_flow(data: Any) -> DataFlow:
     """The flow itself, or any other iterable or sequence made one."""
     if isinstance(data, DataFlow):
@@ -444,6 +470,7 @@ def as_flow(data: Any) -> DataFlow:
             f"expected a DataFlow, a sequence or an iterable, received a {type(data).__name__}; "
             "for a dict of arrays use DataFromArrays(arrays)"
         )
+    require_positions(data)
     if isinstance(data, type):
         raise TypeError(
             f"expected a DataFlow, a sequence or an iterable, received the class {data.__name__}; "

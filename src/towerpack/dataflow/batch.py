@@ -17,6 +17,7 @@ from towerpack.dataflow.base import (
     Pass,
     State,
 )
+from towerpack.dataflow.blame import blame
 from towerpack.dataflow.iterators import Accept, checked_index
 from towerpack.dataflow.stacking import Allocate, BatchError, list_rows, stack_rows
 from towerpack.dataflow.statistics import clock
@@ -74,19 +75,23 @@ class BatchData(CountingStage):
 
     def batch(self, indices: np.ndarray, pass_: Pass) -> Any:
         """The batch of the input's datapoints at these indices; none of them may be dropped."""
-        if not self.use_list:
-            return self.ds.gather(indices, pass_)
-        rows = self.ds.get_rows(indices, pass_)
-        for row, index in zip(rows, indices, strict=True):
-            if row is None:
-                raise DroppedDatapoint(int(index), "a batch")
-        return list_rows(rows)
-
-    def assemble(self, rows: list[Any], pass_: Pass, indices: Any = None) -> Any:
-        """The batch of these datapoints."""
         if self.use_list:
-            return list_rows(rows, indices)
-        return stack_rows(rows, pass_.allocate, indices)
+            return self.assemble(self.ds.get_rows(indices, pass_), pass_, indices)
+        try:
+            return self.ds.gather(indices, pass_)
+        except BatchError as error:
+            blame(error, self, indices, pass_)
+            raise
+
+    def assemble(self, rows: list[Any], pass_: Pass, indices: Any) -> Any:
+        """The batch of these datapoints."""
+        try:
+            if self.use_list:
+                return list_rows(rows, indices)
+            return stack_rows(rows, pass_.allocate, indices)
+        except BatchError as error:
+            blame(error, self, indices, pass_)
+            raise
 
     @staticmethod
     def aggregate_batch(data_holder: list[Any], use_list: bool = False) -> Any:
@@ -114,7 +119,7 @@ class _IndexedBatches(FlowIterator):
                 rows = flow.ds.get_rows(indices, self._pass)
                 batch = flow.assemble(rows, self._pass, indices)
             else:
-                batch = flow.ds.gather(indices, self._pass)
+                batch = flow.batch(indices, self._pass)
         except BatchError as error:
             # To look for dropped ones only when something is wrong makes the usual case quick.
             if rows is not None and any(row is None for row in rows):
@@ -178,51 +183,48 @@ class _IndexedBatches(FlowIterator):
 
 
 class _SequentialBatches(FlowIterator):
-    """Draws datapoints from the input's iterator."""
+    """Draws datapoints from the input's iterator; a batch in which one raises is lost."""
 
     def __init__(self, flow: BatchData, pass_: Pass):
         self._flow, self._pass = flow, pass_
         self._input = flow.ds.iterator(pass_)
         self._count = 0  # datapoints of this pass in batches so far, for error messages
-        self._rows: list[Any] = []
         # Workers below may be able to stack their datapoints themselves, in shared memory.
         self._next_batch = None if flow.use_list else getattr(self._input, "next_batch", None)
 
     def __next__(self) -> Any:
-        flow, rows = self._flow, self._rows
+        flow, first = self._flow, self._count
         if self._next_batch is not None:
-            batch, count = self._next_batch(flow.batch_size, self._count)
+            try:
+                batch, count = self._next_batch(flow.batch_size, first)
+            except BatchError as error:
+                blame(error, flow, range(first, first + flow.batch_size), self._pass)
+                raise
             if count < flow.batch_size and not flow.remainder:
                 # It was the last. Only an input that has ended keeps its workers for the next pass.
                 self._next_batch(flow.batch_size, self._count + count)
                 raise StopIteration
             self._count += count
             return batch
-        take = self._input.__next__
+        take, rows = self._input.__next__, list[Any]()
         try:
             while len(rows) < flow.batch_size:
                 rows.append(take())
         except StopIteration:
             if not rows or not flow.remainder:
-                rows.clear()
                 raise
-        batch = flow.assemble(rows, self._pass, range(self._count, self._count + len(rows)))
         self._count += len(rows)
-        self._rows = []
-        return batch
+        return flow.assemble(rows, self._pass, range(first, self._count))
 
     def state(self) -> State:
-        if self._rows:
-            raise RuntimeError("an error ended this pass within a batch: it has no position")
         return {"input": self._input.state(), "count": self._count}
 
     def restore(self, state: State) -> None:
         self._input.restore(state["input"])
-        self._count, self._rows = state["count"], []
+        self._count = state["count"]
 
     def close(self) -> None:
         self._input.close()
-        self._rows = []
 
 
 def checked_batch_size(batch_size: Any) -> int:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from towerpack.dataflow.base import DataFlow, Pass
 
 
-def blame(error: Exception, stage: DataFlow, index: int, pass_: Pass) -> None:
+def blame(
+    error: Exception, stage: DataFlow, index: int | Sequence[int] | np.ndarray, pass_: Pass
+) -> None:
     """Adds to an error where it happened; call it in the `except` block, then `raise`.
 
-    A StopIteration is turned into a RuntimeError: it would otherwise silently end the pass.
+    `index` is that of the datapoint, or those of the datapoints of a batch. A StopIteration is
+    turned into a RuntimeError: it would otherwise silently end the pass.
     """
-    where = f"in {stage.label()}, at datapoint {int(index)} of epoch {pass_.epoch}"
+    indices = np.atleast_1d(np.asarray(index))
+    which = f"datapoint {indices[0]}"
+    if len(indices) > 1:
+        which = f"datapoints {indices[0]} to {indices[-1]}"
+    where = f"in {stage.label()}, at {which} of epoch {pass_.epoch}"
     if isinstance(error, StopIteration):
         raise RuntimeError(f"a function raised StopIteration {where}") from error
     error.add_note(where)

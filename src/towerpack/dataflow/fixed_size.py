@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from towerpack.dataflow.base import (
     Pass,
     State,
 )
+from towerpack.dataflow.parallel.stage import hold_workers
+from towerpack.dataflow.statistics import walk
 
 
 class FixedSizeData(CountingStage):
@@ -28,7 +30,8 @@ class FixedSizeData(CountingStage):
 
     Ordered; random access is kept. If the input has none, or has a function that might drop
     datapoints, a pass first reads from the beginning to where it starts, unless this object has
-    just delivered the pass before it, or a state is restored.
+    just delivered the pass before it, or a state is restored. Worker processes below live on within
+    a pass, and with `kept_workers` from one pass to the next.
 
     >>> flow = FixedSizeData(range(5), 3)
     >>> list(flow), list(flow), list(flow)
@@ -80,6 +83,12 @@ class FixedSizeData(CountingStage):
         return IndexIterator(self, pass_) if self.walks_indices else _FixedSize(self, pass_)
 
 
+def _may_drop(flow: DataFlow) -> bool:
+    """Whether a pass may be shorter than `span()`: if any stage drops datapoints, even below one
+    that fills them up."""
+    return any(stage.drops is not False for stage in walk(flow))
+
+
 class _FixedSize(FlowIterator):
     """Goes to its start at the first datapoint, for a state may be restored before that."""
 
@@ -87,6 +96,8 @@ class _FixedSize(FlowIterator):
         self._flow, self._pass = flow, pass_
         self._input: FlowIterator | None = None
         self._epoch = self._left = -1
+        self._release: Callable[[], Any] = lambda: None
+        self._last: State | None = None  # the state at the end, when the input is closed
 
     def _start(self) -> None:
         flow, follows = self._flow, self._flow._follows.get(self._pass)
@@ -102,13 +113,15 @@ class _FixedSize(FlowIterator):
             raise ValueError(f"FixedSizeData expected datapoints, but {flow.ds.label()} is empty")
         if length is None and not flow.keep_state:
             self._go(self._pass.epoch)
-        elif length is None or (flow.keep_state and flow.ds.drops is not False):
+        elif length is None or (flow.keep_state and _may_drop(flow.ds)):
             self._skip(0, self._pass.epoch * flow._size)
         else:
             self._skip(*flow.start(self._pass, length))
 
     def _go(self, epoch: int, state: State | None = None) -> None:
-        if self._input is not None:
+        if self._input is None:
+            self._release = hold_workers(self._flow.ds, self)
+        else:
             self._input.close()
         self._epoch = epoch
         self._input = self._flow.ds.iterator(self._pass.at_epoch(epoch))
@@ -136,6 +149,8 @@ class _FixedSize(FlowIterator):
         if self._left < 0:
             self._start()
         if self._left == 0:
+            self._last = self.state()
+            self.close()
             raise StopIteration
         datapoint = self._draw()
         self._left -= 1
@@ -145,18 +160,21 @@ class _FixedSize(FlowIterator):
         return datapoint
 
     def state(self) -> State:
+        if self._last is not None:
+            return self._last
         if self._input is None:
             return {"left": -1, "epoch": -1, "input": None}
         return {"left": self._left, "epoch": self._epoch, "input": self._input.state()}
 
     def restore(self, state: State) -> None:
+        self.close()
+        self._input = self._last = None
         self._left = state["left"]
-        if self._left < 0:
-            self._input = None
-        else:
+        if self._left >= 0:
             self._go(state["epoch"], state["input"])
 
     def close(self) -> None:
         if self._input is not None:
             self._input.close()
+        self._release()
         self._left = 0

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from towerpack.dataflow.base import Pass
+from towerpack.dataflow.base import Pass, is_frame
 from towerpack.dataflow.shuffled_source import ShuffledSource
 
 
 class DataFromArrays(ShuffledSource):
     """Datapoints from the rows of equally long arrays, memory-mapped ones too.
 
-    `DataFromArrays(images, labels)` gives `[image, label]`; a dict of arrays gives dicts. Random
-    access; batches of it are gathered with one indexing call per component. Single rows are views:
-    do not write into them.
+    `DataFromArrays(images, labels)` gives `[image, label]`; a dict of arrays or a pandas frame
+    gives dicts by column. Random access; batches of it are gathered with one indexing call per
+    component. Single rows are views: do not write into them.
 
     >>> flow = DataFromArrays(np.arange(6).reshape(3, 2), np.array([7, 8, 9]))
     >>> flow[1]
@@ -29,14 +29,15 @@ class DataFromArrays(ShuffledSource):
         self, *arrays: np.ndarray | Mapping[str, np.ndarray], shuffle: bool = False, seed: int = 0
     ):
         super().__init__(shuffle, seed)
-        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
-            self.keys: list[str] | None = list(arrays[0])
-            columns = list(arrays[0].values())
+        first: Any = arrays[0] if len(arrays) == 1 else None
+        if isinstance(first, Mapping) or is_frame(first):
+            self.keys: list[str] | None = list(first.columns if is_frame(first) else first)
+            columns = [first[key] for key in self.keys]
         else:
             self.keys = None
-            columns = list(arrays)  # type: ignore[arg-type]
+            columns = list(arrays)
         # asanyarray: a memory-mapped array stays one
-        self.arrays = [np.asanyarray(array) for array in columns]
+        self.arrays = [_text(np.asanyarray(array), column) for column, array in enumerate(columns)]
         if not self.arrays or any(array.ndim == 0 for array in self.arrays):
             raise ValueError("expected at least one array, each with a first axis of datapoints")
         lengths = [len(array) for array in self.arrays]
@@ -69,3 +70,16 @@ class DataFromArrays(ShuffledSource):
             # mode='clip' lets take write straight into `out`; the rows are in range by construction
             batch.append(np.take(array, rows, axis=0, out=out, mode="clip"))
         return self._datapoint(batch)
+
+
+def _text(array: np.ndarray, column: int) -> np.ndarray:
+    """Strings as numpy has them: pandas stores Python objects."""
+    if array.dtype != object:
+        return array
+    if not all(isinstance(value, str) for value in array.flat):
+        raise ValueError(
+            f"expected numbers or strings in column {column}, received Python objects such as "
+            f"{next(value for value in array.flat if not isinstance(value, str))!r}; convert the "
+            "column, or fill what is missing"
+        )
+    return array.astype(str)

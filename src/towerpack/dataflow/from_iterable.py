@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from towerpack.dataflow.base import DataFlow, FlowIterator, Pass, Source, State
-from towerpack.dataflow.iterators import ReplayIterator
+from towerpack.dataflow.base import DataFlow, FlowIterator, Pass, Source
+from towerpack.dataflow.iterators import OnePass, ReplayIterator
 
 
 class DataFromIterable(Source):
@@ -26,15 +26,11 @@ class DataFromIterable(Source):
                 f"({type(iterable).__name__})"
             )
         super().__init__(iterable)
-        self._one_pass = _OnePass(iterable) if isinstance(iterable, Iterator) else None
 
     def __len__(self) -> int:
         if not hasattr(self.data, "__len__"):
             raise TypeError(f"DataFromIterable has no len(): a {type(self.data).__name__} has none")
         return len(self.data)
-
-    def iterator(self, pass_: Pass) -> FlowIterator:
-        return self._one_pass.begin() if self._one_pass else super().iterator(pass_)
 
 
 class DataFromGenerator(DataFlow):
@@ -55,62 +51,10 @@ class DataFromGenerator(DataFlow):
                 f"({type(gen).__name__})"
             )
         self.gen = gen
-        self._one_pass = _OnePass(gen) if isinstance(gen, Iterator) else None
+        self._one_pass = OnePass(gen) if isinstance(gen, Iterator) else None
 
     def generate(self) -> Iterable[Any]:
         return self.gen() if callable(self.gen) else self.gen
 
     def iterator(self, pass_: Pass) -> FlowIterator:
         return self._one_pass.begin() if self._one_pass else ReplayIterator(self, pass_)
-
-
-class _OnePass:
-    """An iterator that cannot be begun anew."""
-
-    def __init__(self, source: Iterator[Any]):
-        self.source = source
-        self.begun = False
-
-    def begin(self) -> FlowIterator:
-        if self.begun:
-            raise RuntimeError(
-                f"a {type(self.source).__name__} can be iterated only once, and that was begun "
-                "already; pass the function that makes it to DataFromGenerator"
-            )
-        self.begun = True
-        return _Consumed(self.source)
-
-
-class _Consumed(FlowIterator):
-    """Restores forwards only: by dropping what lies between."""
-
-    def __init__(self, source: Iterator[Any]):
-        self._source, self._count = source, 0
-
-    def __next__(self) -> Any:
-        datapoint = next(self._source)
-        self._count += 1
-        return datapoint
-
-    def state(self) -> State:
-        return {"count": self._count}
-
-    def restore(self, state: State) -> None:
-        if state["count"] < self._count:
-            raise ValueError(
-                f"cannot go back from datapoint {self._count} to {state['count']} of something "
-                "that can be iterated only once; pass the function that makes it to "
-                "DataFromGenerator"
-            )
-        while self._count < state["count"]:
-            if next(self._source, self) is self:
-                raise ValueError(
-                    f"cannot go to datapoint {state['count']}: there were only {self._count}"
-                )
-            self._count += 1
-
-    def close(self) -> None:
-        close = getattr(self._source, "close", None)
-        if close:
-            close()
-        self._source = iter(())

@@ -72,11 +72,16 @@ class _Groups(FlowIterator):
     def _deliver(self, group: Hashable) -> Any:
         numbers = self._groups.pop(group)
         rows = [self._input.held.pop(number) for number in numbers]
-        return self._flow.assemble(rows, numbers, group, self._pass)
+        try:
+            return self._flow.assemble(rows, numbers, group, self._pass)
+        except Exception as error:
+            blame(error, self._flow, numbers, self._pass)
+            raise
 
     def state(self) -> State:
         # In the order of the groups, which is that of their oldest members.
-        return {"input": self._input.state(), "groups": list(self._groups.values())}
+        groups = [list(members) for members in self._groups.values()]
+        return {"input": self._input.state(), "groups": groups}
 
     def restore(self, state: State) -> None:
         self._input.restore(state["input"], [n for group in state["groups"] for n in group])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -194,6 +195,62 @@ class ReplayIterator(FlowIterator):
                     f"cannot go to datapoint {state['count']}: the flow ended after {self._count}; "
                     "was the state taken from another data set?"
                 ) from None
+            self._count += 1
+
+    def close(self) -> None:
+        close = getattr(self._source, "close", None)
+        if close:
+            close()
+        self._source = iter(())
+
+
+class OnePass:
+    """A generator, or another iterator: what can be iterated only once."""
+
+    def __init__(self, source: Iterator[Any]):
+        self.source = source
+        self.begun = False
+
+    def begin(self) -> FlowIterator:
+        kind, closed = type(self.source).__name__, False
+        if inspect.isgenerator(self.source):
+            closed = inspect.getgeneratorstate(self.source) == inspect.GEN_CLOSED
+        if self.begun or closed:
+            raise RuntimeError(
+                f"this {kind} {'is exhausted' if closed else 'has been begun before'}: it can be "
+                f"iterated only once. Pass the function that makes it, which every epoch calls "
+                "again: DataFromGenerator(function)"
+            )
+        self.begun = True
+        return _Consumed(self.source)
+
+
+class _Consumed(FlowIterator):
+    """Restores forwards only, by dropping what lies between."""
+
+    def __init__(self, source: Iterator[Any]):
+        self._source, self._count = source, 0
+
+    def __next__(self) -> Any:
+        datapoint = next(self._source)
+        self._count += 1
+        return datapoint
+
+    def state(self) -> State:
+        return {"count": self._count}
+
+    def restore(self, state: State) -> None:
+        if state["count"] < self._count:
+            raise ValueError(
+                f"cannot go back from datapoint {self._count} to {state['count']} of something "
+                "that can be iterated only once; pass the function that makes it to "
+                "DataFromGenerator"
+            )
+        while self._count < state["count"]:
+            if next(self._source, self) is self:
+                raise ValueError(
+                    f"cannot go to datapoint {state['count']}: there were only {self._count}"
+                )
             self._count += 1
 
     def close(self) -> None:

@@ -15,14 +15,19 @@ from towerpack.dataflow.base import (
     Pass,
     State,
 )
+from towerpack.dataflow.fake import FakeData
 from towerpack.dataflow.merging import MergingStage
+from towerpack.dataflow.statistics import walk
 
 
 class JoinData(MergingStage):
     """Concatenates the components of the flows' datapoints, or merges them if they are dicts.
 
-    Ordered; ends with the shortest flow; random access is kept if all have it. The same shuffled
-    source given twice is shuffled in two ways: put what belongs together into one source.
+    Ordered; ends with the shortest flow; random access is kept if all have it.
+
+    Flows that are shuffled are shuffled independently, so their datapoints would be paired at
+    random, in another way each epoch. That is refused: put what belongs together into one source,
+    or shuffle after joining. `paired=False` allows it, for pairs that are random by intent.
 
     >>> list(JoinData([[[1], [2]], [["a"], ["b"], ["c"]]]))
     [[1, 'a'], [2, 'b']]
@@ -30,8 +35,10 @@ class JoinData(MergingStage):
 
     drops = False
 
-    def __init__(self, df_lists: Iterable[DataFlow | Iterable[Any]]):
+    def __init__(self, df_lists: Iterable[DataFlow | Iterable[Any]], *, paired: bool = True):
         super().__init__(df_lists)
+        if paired:
+            _require_pairs(self.flows)
 
     @property
     def random_access(self) -> bool:  # type: ignore[override]
@@ -71,6 +78,38 @@ class JoinData(MergingStage):
 
     def iterator(self, pass_: Pass) -> FlowIterator:
         return IndexIterator(self, pass_) if self.walks_indices else _SideBySide(self, pass_)
+
+
+def _require_pairs(flows: Sequence[DataFlow]) -> None:
+    """Refuses flows of which one is shuffled and another has an order of its own."""
+    shuffled = {
+        which: stage.label()
+        for which, flow in enumerate(flows)
+        for stage in walk(flow)
+        if stage.reorders
+    }
+    for which, shuffling in shuffled.items():
+        for other, flow in enumerate(flows):
+            if other == which or not _has_order(flow, other in shuffled, flows[which]):
+                continue
+            raise ValueError(
+                f"JoinData would pair datapoints at random: {shuffling} in flow {which} gives them "
+                "another order each epoch, and flow "
+                f"{other} ({shuffled.get(other, flow.label())}) does not follow it. Put what "
+                "belongs together into one source: DataFromArrays(images, labels, shuffle=True); "
+                "or pass shuffle=False to the sources and shuffle after joining: "
+                "ShuffleData(JoinData([...])). For random pairs by intent pass paired=False"
+            )
+
+
+def _has_order(flow: DataFlow, shuffled: bool, partner: DataFlow) -> bool:
+    """Whether it matters which datapoints of this flow meet which of the shuffled partner."""
+    if shuffled:
+        return True
+    sources = [stage for stage in walk(flow) if not stage.inputs()]
+    if not flow.random_access or all(isinstance(source, FakeData) for source in sources):
+        return False  # a generator, or noise
+    return partner.random_access and flow.span() == partner.span()
 
 
 class _SideBySide(FlowIterator):

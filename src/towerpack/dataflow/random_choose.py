@@ -24,6 +24,7 @@ class RandomChooseData(RandomStage, MergingStage):
     """
 
     random_access = False
+    reorders = True
 
     def __init__(self, df_lists: Iterable[Any], *, seed: int = 0):
         pairs = list(df_lists)

@@ -16,6 +16,7 @@ from towerpack.dataflow.base import (
     State,
 )
 from towerpack.dataflow.iterators import checked_index
+from towerpack.dataflow.parallel.stage import hold_workers
 
 ENDLESS = -1
 
@@ -24,7 +25,8 @@ class RepeatedData(Stage):
     """The whole flow `num` times, or for ever with `num=-1`.
 
     Each round is another epoch of the input, so a shuffled source is shuffled anew. Ordered; random
-    access is kept for a finite `num`, and `len()` is then `num` times the input's.
+    access is kept for a finite `num`, and `len()` is then `num` times the input's. Worker processes
+    below live on from round to round.
 
     >>> list(RepeatedData([1, 2], 2))
     [1, 2, 1, 2]
@@ -76,6 +78,7 @@ class RepeatedData(Stage):
 class _Rounds(FlowIterator):
     def __init__(self, flow: RepeatedData, pass_: Pass):
         self._flow, self._pass = flow, pass_
+        self._release = hold_workers(flow.ds, self)
         self._open(0)
 
     def _open(self, number: int) -> None:
@@ -92,6 +95,7 @@ class _Rounds(FlowIterator):
                 return datapoint
             except StopIteration:
                 if self._number + 1 == self._flow.num:
+                    self._release()
                     raise
                 if self._empty and self._flow.num == ENDLESS:
                     raise ValueError(
@@ -106,13 +110,15 @@ class _Rounds(FlowIterator):
         return {"round": self._number, "input": self._input.state()}
 
     def restore(self, state: State) -> None:
-        self._input.close()
+        self.close()
+        self._release = hold_workers(self._flow.ds, self)
         self._open(state["round"])
         self._input.restore(state["input"])
         self._empty = False  # it may be at its end
 
     def close(self) -> None:
         self._input.close()
+        self._release()
         self._closed = True
 
 

@@ -20,6 +20,7 @@ class ShardData(Reindexed):
 
     The shards of one flow have no datapoint in common and together are all of it; their lengths
     differ by at most one. Ordered; random access is kept, and then the others are not even read.
+    There it counts indices: where a function below drops datapoints, lengths may differ by more.
     Shards of a shuffled source agree if its seed is the same everywhere.
 
     >>> list(ShardData(range(7), num_shards=3, shard=1))

@@ -7,13 +7,37 @@ from typing import Any
 
 import numpy as np
 
+from towerpack.core import logger
 from towerpack.core.seeds import permutation
 from towerpack.dataflow.base import DataFlow, Pass
 from towerpack.dataflow.epoch_cache import EpochCache
+from towerpack.dataflow.statistics import walk
+
+TRAINING_PARTS = ("train", "extra")  # the latter of SVHN
+
+
+def shuffle_train(name: str, shuffle: bool | None) -> bool:
+    """The default of data sets that know their parts: only those to train on are shuffled."""
+    return name in TRAINING_PARTS if shuffle is None else shuffle
+
+
+def log_fixed_order(flow: DataFlow) -> None:
+    """Logs that a flow to train on gives its datapoints in the same order in every epoch."""
+    stages = walk(flow)
+    stored = [stage.label() for stage in stages if isinstance(stage, ShuffledSource)]
+    if stored and not any(stage.reorders for stage in stages):
+        logger.info(
+            "%s gives its datapoints in the same order in every epoch; shuffle=True shuffles them",
+            stored[0],
+        )
 
 
 class ShuffledSource(DataFlow):
     """Base of sources with random access that can be read in a shuffled order.
+
+    By default every source and every reader keeps the order of its data: index i is row i, and two
+    sources can be joined. `shuffle=True` gives another order each epoch. Data sets that know which
+    of their parts is for training shuffle that one by default.
 
     The order is a permutation fixed by (seed, epoch), computed once per epoch and kept for the
     latest few. Subclasses implement `__len__`, `read(row)` and, where it pays, `read_rows` and

@@ -115,8 +115,8 @@ def stack_column(column: Sequence[Any], allocate: Allocate, path: str, indices: 
     first = column[0]
     if isinstance(first, SCALARS) and not isinstance(first, np.generic):
         return _stack_scalars(column, allocate, path, indices)
-    if not isinstance(first, np.ndarray | np.generic) and hasattr(first, "__array__"):
-        column = [np.asarray(value) for value in column]  # a tensor of another library
+    if not isinstance(first, np.ndarray | np.generic) and _is_arraylike(first):
+        column = [np.asarray(value) for value in column]
         first = column[0]
     if not isinstance(first, np.ndarray | np.generic) or first.dtype.hasobject:
         raise BatchError(
@@ -127,6 +127,11 @@ def stack_column(column: Sequence[Any], allocate: Allocate, path: str, indices: 
     if isinstance(first, np.ma.MaskedArray):
         raise BatchError(f"component {path} is a masked array; fill it in a MapData: x.filled(...)")
     return _stack_arrays(column, first.shape, first.dtype, allocate, path, indices)
+
+
+def _is_arraylike(value: Any) -> bool:
+    """Whether it is a tensor of another library, or a picture of PIL."""
+    return hasattr(value, "__array__") or hasattr(value, "__array_interface__")
 
 
 def check_structure(first: Any, row: Any, numbers: tuple[int, int]) -> None:

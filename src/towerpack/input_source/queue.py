@@ -12,8 +12,9 @@ import numpy as np
 
 from towerpack._tensorflow import tf
 from towerpack.core import logger
-from towerpack.dataflow import kept_workers
+from towerpack.dataflow import DataFromQueue, kept_workers
 from towerpack.dataflow.base import DataFlowTerminated
+from towerpack.dataflow.statistics import walk
 from towerpack.input_source.as_tensor import as_tensor
 from towerpack.input_source.base import FeedfreeInput
 from towerpack.input_source.flow_input import FlowInput
@@ -227,6 +228,9 @@ class QueueInput(FlowInput, FeedfreeInput):
         thread, self._thread = self._thread, None
         if thread is not None:
             self._tell_to_stop()
+            for stage in walk(self.flow):
+                if isinstance(stage, DataFromQueue):
+                    stage.interrupt()  # its producer may have stopped
             # Cancels an enqueue that waits for room; the thread then sees that it has to stop.
             self._queue.close(cancel_pending_enqueues=True)
             thread.join(JOIN_SECONDS)

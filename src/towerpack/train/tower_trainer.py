@@ -12,6 +12,8 @@ from towerpack._tensorflow import tf, v1
 from towerpack.callbacks import Callback, StopTraining
 from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
+from towerpack.dataflow.base import DataFlow
+from towerpack.dataflow.shuffled_source import log_fixed_order
 from towerpack.input_source.base import InputSource
 from towerpack.models import log_layer_table
 from towerpack.models.regularize import CalledTooEarly
@@ -108,6 +110,8 @@ class TowerTrainer(Trainer):
     ) -> None:
         self.tower_func = TowerFunc(func, input_signature)
         self.input_source = input
+        if isinstance(flow := getattr(input, "flow", None), DataFlow):
+            log_fixed_order(flow)
         input.reserve(CHUNK * self.replication.count)
         input.setup(self.tower_func.signature)
         self._supply = Supply(input, self.replication.count, self.leave_if_interrupted)

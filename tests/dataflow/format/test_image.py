@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from towerpack.dataflow import CorruptRecord, ImageFromFile
+from towerpack.dataflow import BatchData, CorruptRecord, ImageFolder, ImageFromFile
 from towerpack.dataflow.format.image import decode_image, exif_orientation, turned
 
 ENDINGS = [".jpg", ".png", ".bmp", ".webp", ".tiff", ".ppm"]
@@ -104,3 +104,68 @@ def test_an_unknown_kind_is_refused():
         decode_image(b"this is text", "x")
     with pytest.raises(ValueError, match="expected channel"):
         decode_image(encoded(".png"), channel=2)
+
+
+@pytest.fixture
+def pets():
+    for name, count in (("cat", 10), ("dog", 20), ("dog/small", 5)):
+        folder = Path("pets") / name
+        folder.mkdir(parents=True)
+        for number in range(count):
+            (folder / f"{number}.png").write_bytes(encoded(".png"))
+    return Path("pets")
+
+
+def test_a_folder_of_images_by_class(pets):
+    flow = ImageFolder(pets)
+    assert flow.classes == ["cat", "dog"]
+    assert [label for _, label in flow] == [0] * 10 + [1] * 25
+    image, _ = flow[0]
+    np.testing.assert_array_equal(image, picture()[:, :, ::-1])
+    images, labels = next(iter(BatchData(ImageFolder(pets, 1, (7, 9), shuffle=True), 35)))
+    assert images.shape == (35, 7, 9, 1)
+    assert np.bincount(labels).tolist() == [10, 25]
+
+
+def test_parts_of_a_folder_are_disjoint_and_complete(pets):
+    parts = [ImageFolder(pets, part=part) for part in ((0, 0.6), (0.6, 0.8), (0.8, 1))]
+    files = [set(part.files) for part in parts]
+    assert sum(map(len, files)) == len(set.union(*files)) == 35
+    assert [np.bincount(part.labels).tolist() for part in parts] == [[6, 15], [2, 5], [2, 5]]
+    assert [ImageFolder(pets, part=(0, 0.6)).files] == [parts[0].files]
+    with pytest.raises(ValueError, match=r"expected a part \(begin, end\) of \(0, 1\), received"):
+        ImageFolder(pets, part=(0.5, 0.5))
+
+
+def test_F13_unreadable_files_of_a_folder_are_reported(pets, capfd):
+    (pets / "cat" / "3.png").write_bytes(encoded(".png")[:50])
+    (pets / "cat" / "notes.txt").write_text("no image")
+    with pytest.raises(CorruptRecord, match=r"pets/cat/3\.png"):
+        list(ImageFolder(pets))
+    flow = ImageFolder(pets, on_error="skip")
+    assert len(list(flow)) == 34
+    assert flow.skipped == 1
+    log = capfd.readouterr().err.replace("\n", " ")
+    assert "pets/cat: left out 1 files with the extensions ['.txt']" in log
+    assert "pets/cat/3.png" in log
+
+
+def test_labels_of_a_second_folder_are_those_of_the_first(pets):
+    other = Path("other")
+    (other / "dog").mkdir(parents=True)
+    (other / "dog" / "a.JPG").write_bytes(encoded(".jpg"))
+    assert [label for _, label in ImageFolder(other, classes=ImageFolder(pets).classes)] == [1]
+    (other / "bird").mkdir()
+    with pytest.raises(ValueError, match=r"other classes than given: \['bird'\]"):
+        ImageFolder(other, classes=["cat", "dog"])
+
+
+def test_a_folder_that_has_no_classes():
+    with pytest.raises(FileNotFoundError, match="expected one folder for each class"):
+        ImageFolder("none")
+    Path("flat").mkdir()
+    with pytest.raises(ValueError, match="expected one folder for each class, found none"):
+        ImageFolder("flat")
+    Path("flat/a").mkdir()
+    with pytest.raises(ValueError, match="expected images in its folders, found none"):
+        ImageFolder("flat")

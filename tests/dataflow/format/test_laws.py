@@ -36,15 +36,15 @@ def once(path: str, make: Callable[[], Any]) -> None:
         make()
 
 
-def lmdb_data(**kwargs: Any) -> DataFlow:
+def lmdb_data(shuffle: bool = True) -> DataFlow:
     once("lmdb", lambda: write_lmdb("lmdb", {b"%d" % i: b"value" for i in range(SIZE)}))
-    return df.LMDBData("lmdb", **kwargs)
+    return df.LMDBData("lmdb", shuffle)
 
 
 def caffe() -> DataFlow:
     records = {b"%d" % i: encode_datum(image(i), i) for i in range(SIZE)}
     once("caffe", lambda: write_lmdb("caffe", records))
-    return df.CaffeLMDB("caffe")
+    return df.CaffeLMDB("caffe", shuffle=True)
 
 
 def serialized(serializer: Any) -> Callable[[], DataFlow]:
@@ -58,7 +58,7 @@ def serialized(serializer: Any) -> Callable[[], DataFlow]:
 
 def hdf5(in_memory: bool) -> DataFlow:
     once("h5", lambda: df.HDF5Serializer.save(points(), "h5", ["a", "b"]))
-    return df.HDF5Data("h5", ["a", "b"], in_memory=in_memory)
+    return df.HDF5Data("h5", ["a", "b"], shuffle=True, in_memory=in_memory)
 
 
 def damaged_tfrecord() -> DataFlow:
@@ -124,7 +124,7 @@ def csv() -> DataFlow:
 
 def svmlight() -> DataFlow:
     once("svm", lambda: dump_svmlight_file(np.eye(SIZE), np.arange(SIZE), "svm"))
-    return df.SVMLightData("svm")
+    return df.SVMLightData("svm", shuffle=True)
 
 
 def images() -> DataFlow:
@@ -132,6 +132,15 @@ def images() -> DataFlow:
     for i, file in enumerate(files):
         once(file, lambda i=i, file=file: cv2.imwrite(file, image(i)))
     return df.ImageFromFile(files, shuffle=True)
+
+
+def image_folder() -> DataFlow:
+    for i in range(SIZE):
+        folder = Path("classes") / str(i % 2)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = str(folder / f"{i}.png")
+        once(file, lambda i=i, file=file: cv2.imwrite(file, image(i)))
+    return df.ImageFolder("classes", shuffle=True)
 
 
 EXAMPLES = [
@@ -161,6 +170,7 @@ EXAMPLES = [
     Example("CSVData", csv, df.CSVData, random=True),
     Example("SVMLightData", svmlight, df.SVMLightData, random=True),
     Example("ImageFromFile", images, df.ImageFromFile, random=True),
+    Example("ImageFolder", image_folder, df.ImageFolder, random=True),
 ]
 
 

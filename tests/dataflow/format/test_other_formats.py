@@ -369,6 +369,30 @@ def test_csv_across_blocks(monkeypatch):
     assert CSVData("x.csv", names=["p", "q"], delimiter=";")[0] == {"p": "a", "q": "b"}
 
 
+def test_csv_types_are_inferred_from_all_lines():
+    Path("x.csv").write_text(
+        "whole,real,gap,zip,name,empty,late,big\n"
+        "1,1,2,01234,a,,1,9223372036854775808\n"
+        "-2,2.5e3,,98765,7,,2,1\n"
+        "oops\n"
+        "+3,nan,4,00000,1_0,,x,1\n"
+    )
+    flow = CSVData("x.csv", on_error="skip")
+    first, second, third = flow
+    assert [type(value) for value in first.values()] == [int, float, float, *[str] * 4, float]
+    assert (first["whole"], second["whole"], third["whole"]) == (1, -2, 3)
+    assert (second["real"], first["zip"], third["name"], third["late"]) == (
+        2500.0,
+        "01234",
+        "1_0",
+        "x",
+    )
+    assert np.isnan(second["gap"])
+    batch = next(iter(BatchData(flow, 3)))
+    assert (batch["whole"].dtype, batch["real"].dtype) == (np.int32, np.float32)
+    assert set(map(type, CSVData("x.csv", types=str)[0].values())) == {str}
+
+
 def test_F12_csv_damage_names_the_record():
     Path("x.csv").write_text("a,b\n1,2\n3\nx,5\n6,7\n")
     flow = CSVData("x.csv", types={"a": int})

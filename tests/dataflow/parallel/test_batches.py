@@ -117,3 +117,28 @@ def test_single_datapoints_and_batches_in_turn():
     with pytest.raises(StopIteration):
         iterator.next_batch(3, 20)
     iterator.close()
+
+
+@pytest.mark.parametrize("remainder", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("stage", [df.MultiThreadMapData, df.MultiProcessMapData])
+def test_an_error_of_the_input_is_not_taken_for_the_end_of_a_batch(stage, workers, remainder):
+    def fails(dp):
+        if dp[0] == 5:
+            raise KeyError("five")
+        return dp
+
+    source = df.MapData(df.DataFromGenerator(lambda: ([i] for i in range(9))), fails)
+    found = []
+    with pytest.raises(KeyError):
+        for batch in df.BatchData(stage(source, workers, list), 4, remainder=remainder):
+            found.append(batch[0].tolist())
+    assert found == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_batches_of_one(workers):
+    source = df.DataFromGenerator(lambda: ([i] for i in range(6)))
+    ones = df.MultiProcessMapAndBatchData(source, workers, list, batch_size=1)
+    found = [batch[0].tolist() for batch in df.BatchData(ones, 2)]
+    assert found == [[[0], [1]], [[2], [3]], [[4], [5]]]

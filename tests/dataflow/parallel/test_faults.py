@@ -324,3 +324,54 @@ def test_a_worker_that_keeps_its_batches_does_not_see_them_change():
     for number, (batch, firsts) in enumerate(flow):
         assert batch[0, 0] == number * 12
         assert firsts.tolist() == [i * 12 for i in range(number + 1)]
+
+
+def fails_at_5(dp):
+    if dp[0] == 5:
+        raise KeyError("five")
+    return dp
+
+
+INPUTS = {
+    "by index": lambda: df.MapData(numbers(), fails_at_5),
+    "iterated": lambda: df.MapData(iterated(), fails_at_5),
+    "that lacks a component": lambda: df.SelectComponent(df.MapData(numbers(), cut_at_5), [0]),
+    "batched": lambda: df.MapData(
+        df.BatchData(df.MapData(iterated(), fails_at_5), 1), lambda dp: [int(dp[0][0])]
+    ),
+}
+
+
+def cut_at_5(dp):
+    return [] if dp[0] == 5 else dp
+
+
+OVER_AN_INPUT = {
+    "threads": lambda ds, n, **o: df.MultiThreadMapData(ds, n, list, **o),
+    "processes": lambda ds, n, **o: df.MultiProcessMapData(ds, n, list, **o),
+    "batches": lambda ds, n, **o: df.MultiProcessMapAndBatchData(ds, n, list, 2, **o),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("stage", OVER_AN_INPUT)
+def test_an_error_of_the_input_comes_in_its_place(stage, kind, on_error, workers):
+    flow = OVER_AN_INPUT[stage](INPUTS[kind](), workers, on_error=on_error)
+    before = 2 if stage == "batches" else 5
+    found = []
+    with iter(flow) as iterator:
+        if stage == "processes" and on_error == "skip" and INPUTS[kind]().random_access:
+            assert len(list(iterator)) == SIZE - 1  # the workers read it, and skip the datapoint
+            return
+        for _ in range(2):  # to ask again asks for the same datapoint
+            with pytest.raises(LookupError):
+                for datapoint in iterator:
+                    found.append(datapoint)
+            assert len(found) == before
+            position = iterator.state()
+    with iter(flow) as restored:
+        restored.restore(position)
+        with pytest.raises(LookupError):
+            next(restored)

@@ -10,9 +10,12 @@ from towerpack.dataflow import (
     BatchData,
     DataFromGenerator,
     DataFromList,
+    FixedSizeData,
     MapData,
     MultiProcessMapData,
     MultiProcessRunner,
+    RepeatedData,
+    TakeData,
     kept_workers,
 )
 from towerpack.dataflow.base import DataFlow
@@ -88,13 +91,62 @@ def test_stages_below_others_are_kept_too():
     assert not any(map(alive, pids))
 
 
-def test_a_pass_that_is_closed_midway_keeps_nothing():
-    flow = FLOWS["runner"]()
+@pytest.mark.parametrize("kind", FLOWS)
+def test_a_pass_that_is_closed_midway_keeps_its_workers(kind):
+    flow, pids = FLOWS[kind](), set()
     with kept_workers(flow):
-        with flow.iterate(0) as datapoints:
-            _, first = next(datapoints)
-        assert not alive(int(first))
-        assert len(list(flow.iterate(1))) == 40
+        for epoch in range(3):
+            with flow.iterate(0) as datapoints:
+                pids.update(np.ravel(next(datapoints)[1]).tolist())
+            last = list(flow.iterate(epoch))
+            assert numbers_of(last) == numbers_of(FLOWS[kind]().iterate(epoch))
+            pids.update(np.ravel([dp[1] for dp in last]).tolist())
+        assert len(pids) <= 2
+    assert not any(map(alive, pids))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FLOWS if kind != "batches"])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        lambda flow: RepeatedData(flow, 4),
+        lambda flow: FixedSizeData(flow, 130),
+        lambda flow: FixedSizeData(flow, 130, keep_state=False),
+        lambda flow: TakeData(RepeatedData(flow, -1), 130),
+    ],
+)
+def test_rounds_of_a_repeated_flow_have_the_same_workers(kind, stage):
+    flow = stage(FLOWS[kind]())
+    found = [[int(x) for x in dp] for dp in flow]
+    pids = {pid for _, pid in found}
+    assert len(pids) <= 2
+    assert not any(map(alive, pids))
+    rounds = [dp[0] for epoch in range(4) for dp in FLOWS[kind]().ds.iterate(epoch)]
+    assert [number for number, _ in found] == rounds[: len(found)]
+    assert len(found) >= 130
+
+
+def test_passes_of_a_fixed_size_have_the_same_workers_within_a_block():
+    flow, pids = FixedSizeData(FLOWS["runner"](), 15), set()
+    with kept_workers(flow):
+        for epoch in range(6):
+            datapoints = list(flow.iterate(epoch))
+            pids |= {int(pid) for _, pid in datapoints}
+            plain = FixedSizeData(MapData(numbers(), with_pid), 15)
+            assert numbers_of(datapoints) == numbers_of(plain.iterate(epoch))
+        assert len(pids) <= 2
+        assert any(map(alive, pids))
+    assert not any(map(alive, pids))
+
+
+def test_a_repeated_flow_that_is_left_midway_leaves_no_workers():
+    for leave in ("close", "del"):
+        datapoints = RepeatedData(FLOWS["runner"](), 3).iterate()
+        pids = {int(next(datapoints)[1]) for _ in range(50)}
+        if leave == "close":
+            datapoints.close()
+        del datapoints
+        assert not any(map(alive, pids))
 
 
 def test_an_error_ends_the_workers():

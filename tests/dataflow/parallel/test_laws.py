@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.dataflow.examples import Random
 from tests.dataflow.laws import LAWS
 from tests.dataflow.parallel.examples import COPIES, PAIRS, STREAMS, THREADS, example, named
 from towerpack import dataflow
@@ -65,6 +66,26 @@ def test_copies_differ_and_refuse_a_state_of_another_number_of_workers(entry):
         state = iterator.state()
     with three.make().iterate() as other, pytest.raises(ValueError, match="3 copies.* 2"):
         other.restore(state)
+
+
+@pytest.mark.parametrize(
+    ("ds", "outcome"),
+    [
+        (dataflow.DataFromGenerator(lambda: ([i] for i in range(4))), "gives all data 2 times"),
+        (Random(4), "is the first 4 of their datapoints in turn"),
+        (dataflow.BucketBatchData([[[1, 2]], [[3]]], 1, [1]), "gives all data 2 times"),
+    ],
+)
+def test_copies_that_repeat_the_data_are_logged_once(ds, outcome, capfd):
+    runner = dataflow.MultiThreadRunner(lambda: ds, 2, 2)
+    length = 2 * len(list(ds)) if "all" in outcome else 4
+    assert [len(list(runner)), len(list(runner))] == [length, length]
+    assert capfd.readouterr().err.count(outcome) == 1
+    assert next(iter(dataflow.MultiProcessRunner(ds, 2, 2))) is not None
+    assert f"MultiProcessRunner: {ds.label()} has no random access" in capfd.readouterr().err
+    list(dataflow.MultiProcessRunner(ds, 2, 0))
+    list(dataflow.MultiThreadRunner(lambda: ds, 2, 1))
+    assert not capfd.readouterr().err
 
 
 def test_every_parallel_flow_has_an_example():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import random
+import resource
 import signal
 import threading
 import time
@@ -15,6 +17,7 @@ import pytest
 
 from tests.leftovers import descriptors
 from towerpack import dataflow as df
+from towerpack.core.processes import private_memory
 from towerpack.dataflow.parallel import pool
 
 
@@ -137,3 +140,26 @@ def test_L3_more_workers_than_cores_and_one_slow_datapoint():
 @pytest.mark.timeout(600)
 def test_L3_sixty_four_workers():
     check_L3(64, 20_000)
+
+
+def fresh_array(dp):
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    return [np.ones(150_000, np.uint8), faults]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to")
+def test_workers_use_freed_memory_again():
+    """A page fault for every 4 kB of every array took most of the time of such functions."""
+    faults = [int(dp[1]) for dp in df.MultiProcessMapData(source(600), 1, fresh_array)]
+    assert faults[-1] - faults[300] < 300
+
+
+def scratch_arrays(dp, rng):
+    for size in rng.integers(1 << 10, 30 << 20, 4):
+        np.ones(size, np.uint8)
+    return [private_memory(os.getpid())]
+
+
+def test_the_memory_that_a_worker_keeps_is_bounded():
+    memory = [int(dp[0]) for dp in df.MultiProcessMapData(source(300), 1, scratch_arrays)]
+    assert max(memory[100:]) < min(memory[:100]) + (100 << 20)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 
 import cloudpickle
 import lmdb
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,6 +24,7 @@ from towerpack.dataflow import (
     HDF5Serializer,
     LMDBSerializer,
     MapData,
+    MultiProcessRunner,
     NumpySerializer,
     TFRecordSerializer,
     UnsafePickle,
@@ -226,6 +230,23 @@ def test_F12_hdf5_finds_a_flipped_bit():
 
 
 def test_a_flow_is_saved_as_its_stream():
-    flow = MapData(DataFromList(POINTS, seed=5), lambda dp: dp[1:])
+    flow = MapData(DataFromList(POINTS, shuffle=True, seed=5), lambda dp: dp[1:])
     TFRecordSerializer.save(flow, "x")
-    same(TFRecordSerializer.load("x"), MapData(DataFromList(POINTS, seed=5), lambda dp: dp[1:]))
+    same(
+        TFRecordSerializer.load("x"),
+        MapData(DataFromList(POINTS, shuffle=True, seed=5), lambda dp: dp[1:]),
+    )
+
+
+@pytest.mark.parametrize("serializer", EXACT)
+def test_B2_bfloat16_is_read_by_workers_and_by_the_shell(serializer):
+    numbers = [[np.full(3, i, ml_dtypes.bfloat16)] for i in range(4)]
+    path = "numbers.npz" if serializer is NumpySerializer else "numbers"
+    serializer.save(numbers, path)
+    batches = MultiProcessRunner(BatchData(serializer.load(path, shuffle=False), 2), 2, 1)
+    for (batch,), first in zip(batches, (0, 2), strict=True):
+        assert batch.dtype == ml_dtypes.bfloat16
+        assert batch[:, 0].astype(int).tolist() == [first, first + 1]
+    verify = f"from towerpack.cli import app; app(['data', 'verify', {path!r}])"
+    finished = subprocess.run([sys.executable, "-c", verify], capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stdout + finished.stderr

@@ -12,6 +12,7 @@ from towerpack.dataflow.dataset.location import get_dataset_path
 from towerpack.dataflow.dataset.matlab import read_mat
 from towerpack.dataflow.format.image_files import read_image
 from towerpack.dataflow.format.record_source import OnError, RecordSource
+from towerpack.dataflow.shuffled_source import shuffle_train
 
 ADDRESS = "http://www.eecs.berkeley.edu/Research/Projects/CS/vision/grouping/BSR/BSR_bsds500.tgz"
 FOLDER = "BSR"
@@ -21,21 +22,21 @@ class BSDS500(RecordSource):
     """Boundaries, `[321x481x3 uint8 BGR, 321x481 float32]`; 'train', 'val' or 'test'.
 
     The second is the fraction of the people who saw a boundary at each pixel. Upright images are
-    transposed, so that all have one shape. Random access; every image once per pass. Read from
-    `data_dir`, else from `get_dataset_path('bsds500_data')`, where the archive is downloaded to;
-    its authors publish no sum.
+    transposed, so that all have one shape. Random access; every image once per pass; only 'train'
+    is shuffled by default. Read from `data_dir`, else from `get_dataset_path('bsds500_data')`,
+    where the archive is downloaded to; its authors publish no sum.
     """
 
     def __init__(
         self,
         name: str,
         data_dir: str | Path | None = None,
-        shuffle: bool = True,
+        shuffle: bool | None = None,
         *,
         seed: int = 0,
         on_error: OnError = "raise",
     ):
-        super().__init__(shuffle, seed, on_error)
+        super().__init__(shuffle_train(name, shuffle), seed, on_error)
         if name not in ("train", "val", "test"):
             raise ValueError(f"expected 'train', 'val' or 'test', received {name!r}")
         given = data_dir is not None

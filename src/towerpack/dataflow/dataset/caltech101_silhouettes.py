@@ -10,6 +10,7 @@ from towerpack.core.files import DownloadError, download
 from towerpack.dataflow.dataset.location import get_dataset_path
 from towerpack.dataflow.dataset.matlab import read_mat
 from towerpack.dataflow.from_arrays import DataFromArrays
+from towerpack.dataflow.shuffled_source import shuffle_train
 
 ADDRESS = "https://people.cs.umass.edu/~marlin/data/caltech101_silhouettes_28_split1.mat"
 SIDE = 28
@@ -18,14 +19,15 @@ SIDE = 28
 class Caltech101Silhouettes(DataFromArrays):
     """Outlines of objects, `[28x28 float32 of 0 and 1, label 0..100]`; 'train', 'val' or 'test'.
 
-    Random access; every image once per pass. The .mat file is read from `dir`, else from
+    Random access; every image once per pass; only the training part
+    is shuffled by default. The .mat file is read from `dir`, else from
     `get_dataset_path('caltech101_data')`, where it is downloaded to; its authors publish no sum.
     """
 
     def __init__(
         self,
         name: str,
-        shuffle: bool = True,
+        shuffle: bool | None = None,
         dir: str | Path | None = None,
         *,
         seed: int = 0,
@@ -37,7 +39,7 @@ class Caltech101Silhouettes(DataFromArrays):
         # MATLAB stores images column by column.
         images = np.ascontiguousarray(pixels.transpose(0, 2, 1), np.float32)
         labels = content[f"{name}_labels"].reshape(-1).astype(np.int32) - 1
-        super().__init__(images, labels, shuffle=shuffle, seed=seed)
+        super().__init__(images, labels, shuffle=shuffle_train(name, shuffle), seed=seed)
         self._names = [str(np.squeeze(cell)) for cell in content["classnames"].reshape(-1)]
 
     def get_label_names(self) -> list[str]:

@@ -13,6 +13,7 @@ from towerpack.dataflow.dataset.archive import unpacked
 from towerpack.dataflow.dataset.location import get_dataset_path
 from towerpack.dataflow.format.stored_pickle import read_pickle
 from towerpack.dataflow.from_arrays import DataFromArrays
+from towerpack.dataflow.shuffled_source import shuffle_train
 
 SHAPE = (3, 32, 32)
 
@@ -74,8 +75,7 @@ class CifarBase(DataFromArrays):
         self.name = name
         self._place = Path(dir).expanduser() if dir is not None else None
         images, labels = self._load(name)
-        shuffle = name == "train" if shuffle is None else shuffle
-        super().__init__(images, labels, shuffle=shuffle, seed=seed)
+        super().__init__(images, labels, shuffle=shuffle_train(name, shuffle), seed=seed)
 
     def _folder(self) -> Path:
         kind = self.kind

@@ -9,6 +9,7 @@ import numpy as np
 from towerpack.dataflow.dataset.gray_images import GrayImages
 from towerpack.dataflow.dataset.idx_files import IdxFile, IdxSet
 from towerpack.dataflow.dataset.location import get_dataset_path
+from towerpack.dataflow.shuffled_source import shuffle_train
 
 ADDRESSES = ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",)
 # Where the Debian package dataset-fashion-mnist puts the files.
@@ -49,7 +50,8 @@ SPLITS = {
 class FashionMnist(GrayImages):
     """Fashion-MNIST, `[28x28 float32 0..1, label]`; `name` is 'train' or 'test'.
 
-    Random access; every image once per pass, in an order of (seed, epoch) when shuffled. The files
+    Random access; every image once per pass, in an order of (seed, epoch) when shuffled,
+    as 'train' is by default. The files
     are read from `dir`, else from `get_dataset_path('fashion_mnist_data')` or where the Debian
     package `dataset-fashion-mnist` puts them, else downloaded. Their sums are checked.
     """
@@ -57,14 +59,14 @@ class FashionMnist(GrayImages):
     def __init__(
         self,
         name: str,
-        shuffle: bool = True,
+        shuffle: bool | None = None,
         dir: str | Path | None = None,
         seed: int = 0,
     ):
         if name not in SPLITS:
             raise ValueError(f"expected 'train' or 'test', received {name!r}")
         images, labels = (load_file(file, dir) for file in SPLITS[name])
-        super().__init__(images, labels, shuffle, seed)
+        super().__init__(images, labels, shuffle_train(name, shuffle), seed)
 
     @staticmethod
     def get_label_names() -> list[str]:

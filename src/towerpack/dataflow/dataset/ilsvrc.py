@@ -9,9 +9,9 @@ from towerpack.dataflow.dataset.labelled_images import (
     LabelledFiles,
     LabelledImages,
     checked_folder,
-    shuffle_train,
 )
 from towerpack.dataflow.format.record_source import OnError
+from towerpack.dataflow.shuffled_source import shuffle_train
 
 
 class ILSVRC12Files(LabelledFiles):

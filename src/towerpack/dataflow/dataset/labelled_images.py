@@ -46,11 +46,6 @@ class LabelledImages(LabelledFiles):
         return [read_image(name), label]
 
 
-def shuffle_train(name: str, shuffle: bool | None) -> bool:
-    """The default of these sets: only the training part is shuffled."""
-    return name == "train" if shuffle is None else shuffle
-
-
 def checked_folder(path: Path, what: str) -> Path:
     if not path.is_dir():
         raise FileNotFoundError(f"there is no directory {path}; expected {what}")

@@ -9,6 +9,7 @@ import numpy as np
 from towerpack.dataflow.dataset.gray_images import GrayImages
 from towerpack.dataflow.dataset.idx_files import IdxFile, IdxSet
 from towerpack.dataflow.dataset.location import get_dataset_path
+from towerpack.dataflow.shuffled_source import shuffle_train
 
 # The authors' own address first; it is often closed, and the second is the mirror of the Common
 # Visual Data Foundation. The sums decide what is accepted from either.
@@ -49,7 +50,8 @@ SPLITS = {
 class Mnist(GrayImages):
     """The full MNIST, `[28x28 float32 0..1, label]`; `name` is 'train' or 'test'.
 
-    Random access; every image once per pass, in an order of (seed, epoch) when shuffled. The four
+    Random access; every image once per pass, in an order of (seed, epoch) when shuffled,
+    as 'train' is by default. The four
     files, raw or `.gz`, are read from `dir`, else from `get_dataset_path('mnist_data')`, where they
     are downloaded to if they are missing. Their SHA-256 sums are checked: it is MNIST, or an error.
     `MnistSample` is a small part of it that needs no download.
@@ -58,14 +60,14 @@ class Mnist(GrayImages):
     def __init__(
         self,
         name: str,
-        shuffle: bool = True,
+        shuffle: bool | None = None,
         dir: str | Path | None = None,
         seed: int = 0,
     ):
         if name not in SPLITS:
             raise ValueError(f"expected 'train' or 'test', received {name!r}")
         images, labels = (load_file(file, dir) for file in SPLITS[name])
-        super().__init__(images, labels, shuffle, seed)
+        super().__init__(images, labels, shuffle_train(name, shuffle), seed)
 
 
 def load_file(file: IdxFile, dir: str | Path | None) -> np.ndarray:

@@ -10,6 +10,7 @@ from towerpack.core.files import DownloadError, download
 from towerpack.dataflow.dataset.location import get_dataset_path
 from towerpack.dataflow.dataset.matlab import read_mat
 from towerpack.dataflow.from_arrays import DataFromArrays
+from towerpack.dataflow.shuffled_source import shuffle_train
 
 ADDRESS = "http://ufldl.stanford.edu/housenumbers/"
 # As TensorFlow Datasets and torchvision have them.
@@ -23,7 +24,8 @@ SHA256 = {
 class SVHNDigit(DataFromArrays):
     """SVHN's cropped digits, `[32x32x3 uint8 RGB, label 0..9]`; 'train', 'test' or 'extra'.
 
-    Random access; every image once per pass. The .mat files are read from `data_dir`, else from
+    Random access; every image once per pass; only the training part
+    is shuffled by default. The .mat files are read from `data_dir`, else from
     `get_dataset_path('svhn_data')`, where they are downloaded to. The digit 0, which the files call
     10, is 0.
     """
@@ -32,13 +34,13 @@ class SVHNDigit(DataFromArrays):
         self,
         name: str,
         data_dir: str | Path | None = None,
-        shuffle: bool = True,
+        shuffle: bool | None = None,
         *,
         seed: int = 0,
     ):
         self._data_dir = data_dir
         images, labels = _load(name, data_dir)
-        super().__init__(images, labels, shuffle=shuffle, seed=seed)
+        super().__init__(images, labels, shuffle=shuffle_train(name, shuffle), seed=seed)
 
     @staticmethod
     def get_per_pixel_mean(

@@ -7,9 +7,9 @@ from pathlib import Path
 from towerpack.dataflow.dataset.labelled_images import (
     LabelledImages,
     checked_folder,
-    shuffle_train,
 )
 from towerpack.dataflow.format.record_source import OnError
+from towerpack.dataflow.shuffled_source import shuffle_train
 
 ADDRESS = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 

@@ -16,7 +16,7 @@ from towerpack.dataflow.format.example_features import (
     VarLenFeature,
 )
 from towerpack.dataflow.format.hdf5 import HDF5Data
-from towerpack.dataflow.format.image_files import ImageFromFile
+from towerpack.dataflow.format.image_files import ImageFolder, ImageFromFile
 from towerpack.dataflow.format.lmdb_data import LMDBData, LMDBDataDecoder
 from towerpack.dataflow.format.numpy_files import NumpyColumns, NumpyFiles
 from towerpack.dataflow.format.parquet import ParquetData, write_parquet
@@ -34,6 +34,7 @@ __all__ = [
     "FixedLenFeature",
     "HDF5Data",
     "ImageFeature",
+    "ImageFolder",
     "ImageFromFile",
     "LMDBData",
     "LMDBDataDecoder",

@@ -27,7 +27,7 @@ class CaffeLMDB(LMDBData):
     def __init__(
         self,
         path: str | Path,
-        shuffle: bool = True,
+        shuffle: bool = False,
         keys: Iterable[bytes | str] | str | None = None,
         *,
         seed: int = 0,

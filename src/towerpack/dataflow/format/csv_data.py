@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,41 @@ BLOCK = 1 << 22  # bytes looked through at once for the ends of the lines
 NEWLINE, QUOTE = 10, 34
 
 
+Convert = Callable[[str], Any]
+
+
+def float_or_nan(text: str) -> float:
+    return float(text) if text else math.nan
+
+
+KINDS: list[Convert] = [int, float_or_nan]  # from narrow to wide; then text
+
+
+def _fits(kind: Convert, text: str) -> bool:
+    try:
+        value = kind(text)
+    except ValueError:
+        return False
+    digits = text.strip().lstrip("+-")
+    zero = digits[:1] == "0" and digits[1:2].isdigit()
+    return not zero and "_" not in text and (kind is not int or abs(value) < 2**63)
+
+
 class CSVData(RecordSource):
-    """The lines of a CSV file as dicts of text, or of what `types` makes of each column.
+    """The lines of a CSV file as dicts: numbers where a column has only numbers, text elsewhere.
 
-    `types` maps column names to functions of the text (`int`, `float`, ...); with it, only those
-    columns come, in that order. The first line names the columns unless `names` does. Quoted fields
-    may contain separators and line ends. Random access: the file is looked through once for the
-    ends of its lines, and each line is then read by its offset. Every line once per pass.
+    A column is `int` or `float` if all of its fields are; an empty field of such a column is NaN,
+    and the column `float`. A number with a leading zero is text, as in a postal code. To find that
+    out, the file is read once. `types` says it instead: a function of the text for all columns
+    (`str`), or a dict of column names and functions; then only those columns come, in that order.
 
-    >>> _ = Path("x.csv").write_text("name,age\\nAda,36\\n")
+    The first line names the columns unless `names` does. Quoted fields may contain separators and
+    line ends. Random access: the file is searched once for the ends of its lines, and each line is
+    then read by its offset. Every line once per pass.
+
+    >>> _ = Path("x.csv").write_text("name,age,height\\nAda,36,1.65\\nAlan,41,\\n")
+    >>> list(CSVData("x.csv"))
+    [{'name': 'Ada', 'age': 36, 'height': 1.65}, {'name': 'Alan', 'age': 41, 'height': nan}]
     >>> CSVData("x.csv", types={"age": int})[0]
     {'age': 36}
     """
@@ -34,7 +61,7 @@ class CSVData(RecordSource):
         self,
         path: str | Path,
         shuffle: bool = False,
-        types: Mapping[str, Callable[[str], Any]] | None = None,
+        types: Mapping[str, Convert] | Convert | None = None,
         names: list[str] | None = None,
         *,
         delimiter: str = ",",
@@ -52,10 +79,14 @@ class CSVData(RecordSource):
             names = self._fields(0)
             self._starts, self._ends = self._starts[1:], self._ends[1:]
         self.names = names
-        missing = [name for name in types or () if name not in names]
+        if types is None:
+            types = self._inferred()
+        elif not isinstance(types, Mapping):
+            types = dict.fromkeys(names, types)
+        missing = [name for name in types if name not in names]
         if missing:
             raise KeyError(f"{self.file.path} has no column {missing}; it has {names}")
-        self.types = dict(types) if types is not None else None
+        self.types = dict(types)
 
     def _lines(self) -> tuple[np.ndarray, np.ndarray]:
         """Begin and end of each line that is not empty; one within quotes goes on."""
@@ -78,6 +109,27 @@ class CSVData(RecordSource):
             filled[line] = bool(text.strip())
         return starts[filled], stops[filled]
 
+    def _inferred(self) -> dict[str, Convert]:
+        """The narrowest type that fits all fields of each column."""
+        kinds = [0] * len(self.names)
+        filled = [False] * len(self.names)
+        for row in range(self.count()):
+            try:
+                fields = self._fields(row)
+            except CorruptRecord:
+                continue  # reported when it is read
+            if len(fields) != len(kinds):
+                continue
+            for column, text in enumerate(fields):
+                filled[column] |= bool(text)
+                while kinds[column] < len(KINDS) and not _fits(KINDS[kinds[column]], text):
+                    kinds[column] += 1
+        found = [KINDS[kind] if kind < len(KINDS) else str for kind in kinds]
+        return {
+            name: kind if has_any else str
+            for name, kind, has_any in zip(self.names, found, filled, strict=True)
+        }
+
     def count(self) -> int:
         return len(self._starts)
 
@@ -98,8 +150,6 @@ class CSVData(RecordSource):
                 f"{name}: expected {len(self.names)} fields, received {len(fields)}"
             )
         values = dict(zip(self.names, fields, strict=True))
-        if self.types is None:
-            return values
         try:
             return {column: convert(values[column]) for column, convert in self.types.items()}
         except ValueError as error:

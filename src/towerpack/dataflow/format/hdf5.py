@@ -29,7 +29,7 @@ class HDF5Data(ShuffledSource):
         self,
         filename: str | Path,
         data_paths: Sequence[str],
-        shuffle: bool = True,
+        shuffle: bool = False,
         *,
         in_memory: bool = True,
         seed: int = 0,

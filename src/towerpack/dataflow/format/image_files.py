@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from towerpack.core import logger
 from towerpack.core.optional import require
 from towerpack.dataflow.format.corrupt import CorruptRecord
 from towerpack.dataflow.format.image import decode_image
 from towerpack.dataflow.format.record_source import OnError, RecordSource
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
 
 class ImageFromFile(RecordSource):
@@ -48,6 +54,83 @@ class ImageFromFile(RecordSource):
             image = cv2.resize(image, (width, height))
             image = image.reshape(height, width, self.channel)
         return [image]
+
+
+class ImageFolder(ImageFromFile):
+    """Images in one folder for each class, as `[image, label]`; the image as of `ImageFromFile`.
+
+    Labels are 0, 1, ... in the order of the folders' names, which are in `classes`. A second folder
+    gets the labels of the first by `classes=first.classes`. Folders within a class count as part of
+    it. Files that are no images by their extension are left out and logged.
+
+    `part` takes a share of each class, chosen by the files' names: `part=(0, 0.9)` and
+    `part=(0.9, 1)` have no file in common, and together have all.
+
+    An unreadable file is an error that names it; with `on_error='skip'` it is left out, logged and
+    counted. Random access; every file once per pass.
+
+    `ImageFolder("pets", resize=224, part=(0, 0.9), shuffle=True)` is nine tenths of it to train on.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        channel: int = 3,
+        resize: int | tuple[int, int] | None = None,
+        shuffle: bool = False,
+        *,
+        part: tuple[float, float] = (0.0, 1.0),
+        classes: Sequence[str] | None = None,
+        extensions: Sequence[str] = EXTENSIONS,
+        seed: int = 0,
+        on_error: OnError = "raise",
+    ):
+        root = Path(folder).expanduser()
+        begin, end = part
+        if not 0 <= begin < end <= 1:
+            raise ValueError(f"expected a part (begin, end) of (0, 1), received {part}")
+        self.classes = _classes(root) if classes is None else list(classes)
+        if unknown := sorted(set(_classes(root)) - set(self.classes)):
+            raise ValueError(f"{root} has folders of other classes than given: {unknown}")
+        files: list[Path] = []
+        labels: list[int] = []
+        for label, name in enumerate(self.classes):
+            found = _images(root / name, extensions)
+            share = found[round(begin * len(found)) : round(end * len(found))]
+            if found and not share:
+                logger.warning("%s: none of %d files is in part %s", root / name, len(found), part)
+            files += sorted(share)
+            labels += [label] * len(share)
+        if not files:
+            raise ValueError(f"{root}: expected images in its folders, found none in part {part}")
+        super().__init__(files, channel, resize, shuffle, seed=seed, on_error=on_error)
+        self.labels = np.array(labels, np.int32)
+
+    def load(self, row: int) -> Any:
+        return [*super().load(row), int(self.labels[row])]
+
+
+def _classes(root: Path) -> list[str]:
+    if not root.is_dir():
+        raise FileNotFoundError(f"there is no directory {root}; expected one folder for each class")
+    names = sorted(x.name for x in root.iterdir() if x.is_dir() and not x.name.startswith("."))
+    if not names:
+        raise ValueError(f"{root}: expected one folder for each class, found none")
+    return names
+
+
+def _images(folder: Path, extensions: Sequence[str]) -> list[Path]:
+    """The images of a class in an order that says nothing about them."""
+    wanted = {extension.lower() for extension in extensions}
+    visible = [x for x in folder.rglob("*") if x.is_file() and not x.name.startswith(".")]
+    images = [x for x in visible if x.suffix.lower() in wanted]
+    if len(images) < len(visible):
+        others = sorted({x.suffix for x in visible} - {x.suffix for x in images})
+        left = len(visible) - len(images)
+        logger.warning("%s: left out %d files with the extensions %s", folder, left, others)
+    if not images:
+        logger.warning("%s has no images", folder)
+    return sorted(images, key=lambda x: zlib.crc32(x.relative_to(folder).as_posix().encode()))
 
 
 def read_image(path: str | Path, channel: int = 3, rgb: bool = False) -> Any:

@@ -33,7 +33,7 @@ class LMDBData(RecordSource):
     def __init__(
         self,
         path: str | Path,
-        shuffle: bool = True,
+        shuffle: bool = False,
         keys: Iterable[bytes | str] | str | None = None,
         *,
         seed: int = 0,

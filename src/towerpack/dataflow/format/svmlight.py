@@ -17,7 +17,7 @@ class SVMLightData(ShuffledSource):
     Random access; every line once per pass. The file is read into memory, sparse.
     """
 
-    def __init__(self, filename: str | Path, shuffle: bool = True, *, seed: int = 0):
+    def __init__(self, filename: str | Path, shuffle: bool = False, *, seed: int = 0):
         super().__init__(shuffle, seed)
         datasets = require("sklearn.datasets", extra="svmlight")
         self.path = Path(filename).expanduser()

@@ -102,7 +102,7 @@ class ParallelIterator(FlowIterator, counted=False):
         except BaseException as error:
             # Nothing of the workers stays behind, though a traceback may keep this iterator alive.
             self._ended = isinstance(error, StopIteration)
-            self._stop(may_keep=self._ended)
+            self._stop(failed=not self._ended)
             raise
         # Counted by chunks, not by datapoints: the statistics of small ones would cost too much.
         self.counter.nanoseconds += time.perf_counter_ns() - begun
@@ -154,15 +154,15 @@ class ParallelIterator(FlowIterator, counted=False):
         task, chunk = found
         return task.position or {}, chunk
 
-    def _stop(self, may_keep: bool = False) -> None:
+    def _stop(self, failed: bool = False) -> None:
         """Ends the workers, unless they are kept for the next pass; the position stays."""
         self._settle()
         window, self._window = self._window, None
         if self._release is not None:
             executor = self._run.executor
-            if may_keep and window is not None:
+            if window is not None:
                 window.leave_ahead()
-            if may_keep and executor is not None and self._run.keep(executor):
+            if not failed and executor is not None and self._run.keep(executor):
                 self._release.detach()
             else:
                 self._release()
@@ -213,7 +213,10 @@ class StackingIterator(ParallelIterator, counted=False):
                 self._next_chunk()
                 if self._chunk.stacked:
                     self._taken = 1
-                    return self._rows.pop(), self._chunk.made
+                    batch, made = self._rows.pop(), self._chunk.made
+                    if made < size:
+                        self._require_end()
+                    return batch, made
                 # Some are dropped, or of different shapes: then they come singly for the rest.
                 self._stacks = False
                 self.restore(begin)
@@ -226,6 +229,14 @@ class StackingIterator(ParallelIterator, counted=False):
         except BaseException:
             self.restore(begin)
             raise
+
+    def _require_end(self) -> None:
+        """After a batch that is not full: raises what came instead of its next datapoint."""
+        try:
+            self._next_chunk()
+        except StopIteration:
+            return
+        raise RuntimeError(f"{self._run.name} made a batch of too few datapoints")
 
 
 class IndexedIterator(StackingIterator, counted=False):
@@ -252,7 +263,7 @@ class IndexedIterator(StackingIterator, counted=False):
 class MappingIterator(StackingIterator, counted=False):
     """Over an input that is iterated here; its position is that before the chunk, and a count.
 
-    With a `batch_size`, so many of the input's datapoints make one.
+    With a `batch_size`, that many of the input's datapoints make one.
     """
 
     def __init__(
@@ -260,11 +271,11 @@ class MappingIterator(StackingIterator, counted=False):
         run: Run,
         flow_iterator: FlowIterator,
         open_at: Callable[[FlowIterator, int], TaskSource],
-        batch_size: int = 1,
+        batch_size: int | None = None,
     ):
         super().__init__(run, {"input": flow_iterator.state(), "index": 0, "skip": 0})
-        self._input, self._open_at, self._batch_size = flow_iterator, open_at, batch_size
-        self._stacks = batch_size == 1
+        self._input, self._open_at, self._batch_size = flow_iterator, open_at, batch_size or 1
+        self._stacks = batch_size is None
         self._moved = False  # whether the input may have gone further than `_at`
 
     def _open(self, position: State) -> TaskSource:

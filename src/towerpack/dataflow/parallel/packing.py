@@ -13,7 +13,6 @@ both ends are one program, and costs time: arrays and numbers are better.
 
 from __future__ import annotations
 
-import importlib
 import math
 import pickle
 from collections.abc import Callable, Iterable
@@ -23,7 +22,7 @@ import cloudpickle
 import msgspec
 import numpy as np
 
-from towerpack.core.codec import EXTENSION_DTYPES, dtype_from_name, dtype_name
+from towerpack.core.codec import dtype_from_name, dtype_name
 from towerpack.dataflow.parallel.ring import SlotWriter
 from towerpack.dataflow.parallel.structure import (
     INT64,
@@ -262,8 +261,6 @@ def dtype_token(dtype: np.dtype) -> Any:
 def dtype_of(token: Any) -> np.dtype:
     if isinstance(token, list):
         return np.lib.format.descr_to_dtype(_tuples(token[0]))
-    if token in EXTENSION_DTYPES:
-        importlib.import_module("ml_dtypes")
     return dtype_from_name(token)
 
 

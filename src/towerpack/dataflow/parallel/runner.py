@@ -27,10 +27,11 @@ class MultiProcessRunner(ProcessStage):
     (`MultiProcessRunner(BatchData(...), 10, 2)`): then a worker assembles each in shared memory,
     and the consumer gets it without a copy.
 
-    Over any other flow each worker runs a copy of its own, with random numbers of its own, and
-    their datapoints come in turn. With `num_proc=1` that is the flow itself, in order; with more it
-    is the same distribution, and a function of (seed, epoch, num_proc). A pass then ends after
-    `len(ds)` datapoints, or, where the flow has no length, when all copies have ended.
+    Over any other flow (a generator, `BucketBatchData`) each worker runs a copy of its own, with
+    random numbers of its own, and their datapoints come in turn. With `num_proc=1` that is the flow
+    itself, in order. With more, datapoints are repeated, which is logged: a pass ends after
+    `len(ds)` datapoints, or, where the flow has no length, when all copies have ended, which is
+    all data `num_proc` times. The stream is a function of (seed, epoch, num_proc).
 
     Arrays are views of shared memory, which is used again once the last of them is gone; a consumer
     that holds more than 256 MB of them gets copies instead.
@@ -92,6 +93,7 @@ class MultiProcessRunner(ProcessStage):
         copies = max(1, self.num_proc)
         start = self._processes(lambda: StreamWork(ds, pass_.branch, on_error, copies))
         run = self._run(self.num_prefetch, start)
+        self._warn_of_copies(ds, copies)
         return CopiesIterator(run, pass_.epoch, copies, known_length(ds) if copies > 1 else None)
 
 

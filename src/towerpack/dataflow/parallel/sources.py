@@ -51,42 +51,52 @@ class ReadIndices(Indices):
 class Inputs:
     """Datapoints that are read here, to be mapped by a worker.
 
-    An error of the input comes in its place: after the datapoints before it.
+    An error of the input is raised in its place, after the datapoints before it, and ends these
+    tasks: an iterator that has raised might raise the same error again for ever.
     """
 
     def __init__(self, epoch: int, flow_iterator: FlowIterator, index: int):
         self._epoch, self._input, self._index = epoch, flow_iterator, index
-        self._failed: BaseException | None = None
+        self._failed: Task | None = None  # comes after the datapoints that were read before it
+        self._ended = False
 
     def lane(self) -> int | None:
         return None
 
     def more(self, count: int) -> Task | None:
-        position = self.position()
+        if self._ended:
+            task, self._failed = self._failed, None
+            return task
+        position: State = {"input": self._input.state(), "index": self._index, "skip": 0}
         inputs: list[Any] = []
         try:
-            while len(inputs) < count and self._failed is None:
+            while len(inputs) < count:
                 inputs.append(next(self._input))
         except StopIteration:
-            pass
+            self._ended = True
         except BaseException as error:  # noqa: BLE001 (raised when its turn comes)
-            self._failed = error
-        if inputs:
-            request = Request(self._epoch, self._index, len(inputs), inputs)
-            self._index += len(inputs)
-            return Task(request, position=position)
-        if self._failed is not None:
-            failed = Task(Request(self._epoch, self._index, 0), position=position, done=True)
-            failed.chunk, self._failed = Chunk([], error=self._failed), None
-            return failed
-        return None
+            self._ended = True
+            self._failed = self._failure(error, position, len(inputs))
+        task = self._task(inputs, position) if inputs else None
+        return task or self.more(count)
 
-    def position(self) -> State:
-        return {"input": self._input.state(), "index": self._index, "skip": 0}
+    def _failure(self, error: BaseException, position: State, read: int) -> Task:
+        request = Request(self._epoch, self._index + read, 0)
+        # Not the input's own position: it may have none after an error.
+        position = {**position, "skip": read}
+        return Task(request, position=position, done=True, chunk=Chunk([], error=error))
+
+    def _task(self, inputs: list[Any], position: State) -> Task | None:
+        request = Request(self._epoch, self._index, len(inputs), inputs)
+        self._index += len(inputs)
+        return Task(request, position=position)
 
 
 class BatchedInputs(Inputs):
-    """The same, `batch_size` to a task; an incomplete last one only with `remainder`."""
+    """The same, `batch_size` to a task; an incomplete last one only with `remainder`.
+
+    A batch in the middle of which the input raises is lost: the error comes in its place.
+    """
 
     def __init__(
         self, epoch: int, flow_iterator: FlowIterator, index: int, batch_size: int, remainder: bool
@@ -95,20 +105,18 @@ class BatchedInputs(Inputs):
         self._batch_size, self._remainder = batch_size, remainder
 
     def more(self, count: int) -> Task | None:
-        task = super().more(self._batch_size)
-        if task is None or task.done:
-            return task
-        if task.request.count < self._batch_size:
-            if self._failed is not None:  # in the middle of this batch, which comes to nothing
-                failed = super().more(1)
-                if failed is not None:
-                    failed.position = task.position
-                return failed
-            if not self._remainder:
-                return None
-        self._index = task.request.start + 1  # it counts batches
-        task.request.count = 1
-        return task
+        return super().more(self._batch_size)
+
+    def _failure(self, error: BaseException, position: State, read: int) -> Task:
+        return super()._failure(error, position, 0)
+
+    def _task(self, inputs: list[Any], position: State) -> Task | None:
+        complete = len(inputs) == self._batch_size
+        if not complete and (self._failed is not None or not self._remainder):
+            return None
+        request = Request(self._epoch, self._index, 1, inputs)
+        self._index += 1  # it counts batches
+        return Task(request, position=position)
 
 
 class Copies:

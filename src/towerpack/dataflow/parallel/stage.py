@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from towerpack.core import logger
 from towerpack.core.launcher import check_start_method
 from towerpack.dataflow.base import DataFlow
 from towerpack.dataflow.parallel.inline import InlineExecutor
@@ -62,7 +64,8 @@ class ParallelStage(DataFlow):
     """Base class of stages whose datapoints are made by workers."""
 
     _latest: Run | None = None
-    _keeping = False
+    _keeping = 0  # how many hold the workers from pass to pass
+    _warned = False
 
     def _run(
         self,
@@ -74,6 +77,25 @@ class ParallelStage(DataFlow):
         following = following if self._keeping else None
         self._latest = Run(self.label(), prefetch, start, self._keep, following)
         return self._latest
+
+    def _warn_of_copies(self, ds: DataFlow, copies: int) -> None:
+        """Logs, once, that workers which run a copy each repeat the data."""
+        if copies == 1 or self._warned:
+            return
+        self._warned, length = True, known_length(ds)
+        if length is None:
+            outcome = f"one pass gives all data {copies} times"
+        else:
+            outcome = (
+                f"one pass is the first {length} of their datapoints in turn, in which some come "
+                "several times and others are missing"
+            )
+        instead = f"put {ds.label()} after this stage" if ds.inputs() else "take a list or arrays"
+        logger.warning(
+            "%s: %s has no random access, so each of %d workers runs a copy of it, and %s. For "
+            "every datapoint once use one worker, or %s",
+            *(self.label(), ds.label(), copies, outcome, instead),
+        )
 
     def _keep(self, executor: Executor) -> bool:
         """Whether the workers of a pass that has ended are kept for the next one."""
@@ -104,6 +126,7 @@ def kept_workers(flow: DataFlow) -> Iterator[None]:
     Starting workers anew for every epoch costs time, and sends them the data set again. Here they
     are ended when the block is left. In between, what is changed in the flow does not reach them.
     Over a flow with random access they go on with the next epoch when one has no more to do.
+    Blocks may be nested: the outermost one ends the workers.
 
     >>> from towerpack.dataflow import DataFromList, MultiProcessRunner
     >>> flow = MultiProcessRunner(DataFromList([[1], [2]], shuffle=False), 2, 1)
@@ -121,6 +144,16 @@ def kept_workers(flow: DataFlow) -> Iterator[None]:
             stage.keep_workers(False)
 
 
+def hold_workers(flow: DataFlow, owner: Any) -> Callable[[], Any]:
+    """Keeps workers, as `kept_workers`, until the result is called or `owner` is gone.
+
+    For iterators that run several passes of their input.
+    """
+    block = contextlib.ExitStack()
+    block.enter_context(kept_workers(flow))
+    return weakref.finalize(owner, block.close)
+
+
 class ProcessStage(ParallelStage):
     """Base class of those whose workers are processes."""
 
@@ -130,15 +163,18 @@ class ProcessStage(ParallelStage):
 
     def keep_workers(self, keep: bool) -> None:
         """See `kept_workers`."""
-        self._keeping = keep
-        if not keep and self._kept is not None:
+        self._keeping += 1 if keep else -1
+        if not self._keeping and self._kept is not None:
             self._kept.close()
             self._kept = None
 
     def _keep(self, executor: Executor) -> bool:
-        if self._keeping and isinstance(executor, ProcessExecutor) and executor.is_reusable:
-            self._kept = executor
-        return self._kept is executor
+        if not self._keeping or self._kept is not None:
+            return False
+        if not isinstance(executor, ProcessExecutor) or not executor.is_reusable:
+            return False
+        self._kept = executor
+        return True
 
     def _processes(self, work: Callable[[], Work]) -> Callable[[], Executor]:
         """Starts the workers, or what does their work in this process for `num_proc=0`."""

@@ -60,10 +60,13 @@ class Task:
 
 @dataclass(slots=True)
 class Ahead:
-    """Tasks of the next pass, begun when a pass had no more, so that no worker has to wait."""
+    """Tasks of the next pass, begun when a pass had no more, so that no worker has to wait.
+
+    Without a source they are those that a pass which was closed midway has left.
+    """
 
     tasks: deque[Task]
-    source: TaskSource  # of those that follow
+    source: TaskSource | None  # of those that follow
     window: Window  # that began them, with what it knows of their cost
 
 
@@ -140,15 +143,16 @@ class Window:
         """Begins with this task of the source, or with those that the pass before has begun."""
         ahead, self._executor.ahead = self._executor.ahead, None
         if ahead is not None:
-            if ahead.window._stacked == self._stacked and _same_place(ahead.tasks[0], first):
-                self._adopt(ahead)
+            same = ahead.window._stacked == self._stacked
+            if ahead.source is not None and same and _same_place(ahead.tasks[0], first):
+                self._adopt(ahead, ahead.source)
                 return
             self._discard(ahead)
         self._add(first, self._tasks)
 
-    def _adopt(self, ahead: Ahead) -> None:
+    def _adopt(self, ahead: Ahead, source: TaskSource) -> None:
         before = ahead.window
-        self._tasks, self._source = ahead.tasks, ahead.source
+        self._tasks, self._source = ahead.tasks, source
         self._rows = sum(task.request.count for task in ahead.tasks)
         self._chunk, self._ahead = before._chunk, before._ahead
         self._row_bytes, self._row_seconds = before._row_bytes, before._row_seconds
@@ -162,8 +166,11 @@ class Window:
                 self._executor.take(task)
 
     def leave_ahead(self) -> None:
-        """At the end of the pass: leaves the tasks of the next one with the executor."""
-        if self._early and self._following is not None:
+        """Leaves the tasks under way with the executor: those of the next pass, if this one has
+        ended, or those that nothing will ask for."""
+        if self._tasks:
+            self._executor.ahead = Ahead(deque([*self._tasks, *self._early]), None, self)
+        elif self._early:
             self._executor.ahead = Ahead(self._early, self._following, self)
 
     def _add(self, task: Task, queue: deque[Task]) -> None:

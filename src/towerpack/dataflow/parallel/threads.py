@@ -156,6 +156,7 @@ class MultiThreadRunner(ParallelStage):
         if ds.random_access:
             size = ds.span()
             return IndexedIterator(run, size, lambda at: Indices(pass_.epoch, at, size))
+        self._warn_of_copies(ds, copies)
         return CopiesIterator(run, pass_.epoch, copies, known_length(ds) if copies > 1 else None)
 
 

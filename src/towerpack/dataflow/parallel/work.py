@@ -238,9 +238,8 @@ class StreamWork:
                 result.error = error
                 break
             except Exception as error:  # noqa: BLE001 (the consumer gets it)
-                position = iterator.state()
                 # One that does not move on after an error would raise it for ever.
-                if self.on_error == RAISE or position == stuck:
+                if self.on_error == RAISE or (position := iterator.state()) == stuck:
                     result.error = error
                     break
                 stuck = position

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import socket
@@ -40,12 +41,27 @@ BOARD = 0  # the slot where each worker says which datapoint it is at
 BOARD_BYTES = 1 << 16
 SNAPSHOT_SECONDS = 0.5  # often enough for a table that a person reads
 
+# Options of glibc's `mallopt`, and their values. By default it gives an array of 128 kB or more to
+# the kernel as soon as it is freed, and the next one costs a page fault for every 4 kB: most of the
+# time of a cheap function.
+M_TRIM_THRESHOLD, TRIM_BYTES = -1, 1 << 26  # 64 MB: what a worker keeps, at most, at its heap's end
+M_MMAP_THRESHOLD, MMAP_BYTES = -3, 1 << 25  # 32 MB: the largest value that glibc takes
+
 _clock = time.perf_counter_ns
+
+
+def keep_freed_memory() -> None:
+    """Makes the allocator use freed memory again instead of giving it back; glibc only."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)
+        mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
 
 
 def serve(load: Callable[[], Work], descriptors: Sequence[int]) -> None:
     """The whole life of a worker; returns when the parent closes the channel."""
     channel, memory = descriptors
+    keep_freed_memory()
     with socket.socket(fileno=channel) as connection:
         number = int.from_bytes(connection.recv(HELLO_SIZE, socket.MSG_WAITALL), "little")
         worker = _Worker(connection, SharedSlots(memory), number)

@@ -52,7 +52,7 @@ class HDF5Serializer:
     def load(
         path: str | os.PathLike[str],
         data_paths: Sequence[str],
-        shuffle: bool = True,
+        shuffle: bool = False,
         *,
         in_memory: bool = True,
         seed: int = 0,

@@ -64,7 +64,7 @@ class LMDBSerializer:
     @staticmethod
     def load(
         path: str | os.PathLike[str],
-        shuffle: bool = True,
+        shuffle: bool = False,
         *,
         seed: int = 0,
         on_error: OnError = "raise",
@@ -82,7 +82,7 @@ class LMDBRecords(LMDBData):
     def __init__(
         self,
         path: str | os.PathLike[str],
-        shuffle: bool = True,
+        shuffle: bool = False,
         *,
         seed: int = 0,
         on_error: OnError = "raise",

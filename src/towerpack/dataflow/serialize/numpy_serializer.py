@@ -55,7 +55,7 @@ class NumpySerializer:
     @staticmethod
     def load(
         path: str | os.PathLike[str],
-        shuffle: bool = True,
+        shuffle: bool = False,
         *,
         seed: int = 0,
         on_error: OnError = "raise",
@@ -70,7 +70,7 @@ class NumpyRecords(RecordSource):
     def __init__(
         self,
         path: str | os.PathLike[str],
-        shuffle: bool = True,
+        shuffle: bool = False,
         *,
         seed: int = 0,
         on_error: OnError = "raise",

@@ -68,7 +68,7 @@ def open_stored(path: str | Path, on_error: OnError = "raise") -> Stored:
         )
     if path.suffix.lower() in (".csv", ".tsv"):
         delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-        return Stored("CSV", CSVData(path, delimiter=delimiter, on_error=on_error))
+        return Stored("CSV", CSVData(path, types=str, delimiter=delimiter, on_error=on_error))
     raise ValueError(
         f"{path} is of no known format: expected LMDB, TFRecord, HDF5, npz, npy, Parquet, tar, "
         f"ArrayRecord ({', '.join(ARRAY_RECORD_ENDINGS)}) or CSV (.csv, .tsv), received a file "
