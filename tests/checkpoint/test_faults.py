@@ -27,8 +27,11 @@ from towerpack.checkpoint import (
     save_checkpoint,
     verify_checkpoint,
 )
+from towerpack.checkpoint.background import BackgroundSaver
 from towerpack.checkpoint.names import sound_checkpoints, write_state
 from towerpack.checkpoint.store import SUFFIXES, recover
+from towerpack.core.files import TEMPORARY_MARK
+from towerpack.core.run_lock import DirectoryInUse
 
 SCRIPT = Path(victim.__file__)
 MODEL_FILE = re.compile(
@@ -261,3 +264,27 @@ def test_F11_nothing_sound_is_an_error_that_says_so(two):
         file.write_bytes(content)
     with pytest.raises(CorruptCheckpoint, match="the tensor 'a/W' is damaged"):
         SmartInit(two).load({"a/W": tf.Variable(tf.zeros([50]))})
+
+
+def test_F24_recover_leaves_the_drafts_of_a_live_run_alone(tmp_path):
+    code = (
+        "import sys, time\n"
+        "from towerpack.core.run_lock import RunLock\n"
+        "lock = RunLock(sys.argv[1])\n"
+        "print('locked', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    draft = tmp_path / f"model-1{TEMPORARY_MARK}x"
+    draft.mkdir()
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+        try:
+            assert run.stdout.readline() == "locked\n"
+            recover(tmp_path)
+            assert draft.exists()
+            with pytest.raises(DirectoryInUse, match=f"process {run.pid}"):
+                BackgroundSaver().open(tmp_path)
+        finally:
+            run.kill()
+    recover(tmp_path)
+    assert not draft.exists()

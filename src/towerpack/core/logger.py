@@ -23,12 +23,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from towerpack.core.run_lock import LOCK_FILE, RunLock
+
 LOG_FILE = "log.log"
 _ACTIONS = "kbdnq"
 _COLOURS = {logging.DEBUG: "2", logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31"}
 _logger = logging.getLogger("towerpack")
 _directory: Path | None = None
 _file_handler: logging.FileHandler | None = None
+_lock: RunLock | None = None
 
 
 class _Formatter(logging.Formatter):
@@ -127,17 +130,25 @@ def set_logger_dir(dirname: str | Path, action: str | None = None) -> Path:
     """Makes `dirname` the directory of this run and logs to `log.log` in it.
 
     An older `log.log` there is renamed with its date. `action` says what to do when the directory
-    has content (see above); None means 'k'. Returns the directory.
+    has content (see above); None means 'k'. Returns the directory, which is locked until
+    `close_log_file`, another call, or the end of this process: `DirectoryInUse` if another run,
+    which it names, has it.
     """
-    global _directory, _file_handler
+    global _directory, _file_handler, _lock
     action = action or "k"
     if action not in _ACTIONS:
         raise ValueError(f"expected an action of {', '.join(_ACTIONS)}, received {action!r}")
     directory = Path(os.path.abspath(os.path.expanduser(dirname)))
     close_log_file()
-    if directory.is_dir() and any(directory.iterdir()):
-        directory = _clear(directory, action)
-    directory.mkdir(parents=True, exist_ok=True)
+    if action == "n" and _has_content(directory):
+        directory = _unused(directory.with_name(f"{directory.name}-{_stamp(time.time())}"))
+    _lock = RunLock(directory)
+    if action in "bdq" and _has_content(directory):
+        try:
+            _clear(directory, action)
+        finally:
+            _lock.release()
+        _lock = RunLock(directory)
     path = directory / LOG_FILE
     if path.exists():
         path.rename(_unused(path.with_name(f"{LOG_FILE}.{_stamp(path.stat().st_mtime)}")))
@@ -163,15 +174,24 @@ def get_logger_dir() -> str | None:
 
 
 def close_log_file() -> None:
-    """Forgets the run's directory and closes its log file; logging goes on on the console."""
-    global _directory, _file_handler
+    """Forgets and unlocks the run's directory and closes its log file.
+
+    Logging continues on the console.
+    """
+    global _directory, _file_handler, _lock
     if _file_handler:
         _logger.removeHandler(_file_handler)
         _file_handler.close()
-    _directory = _file_handler = None
+    if _lock:
+        _lock.release()
+    _directory = _file_handler = _lock = None
 
 
-def _clear(directory: Path, action: str) -> Path:
+def _has_content(directory: Path) -> bool:
+    return directory.is_dir() and any(entry.name != LOCK_FILE for entry in directory.iterdir())
+
+
+def _clear(directory: Path, action: str) -> None:
     if action == "q":
         raise FileExistsError(
             f"{directory} is not empty; choose another directory or another action of {_ACTIONS}"
@@ -182,9 +202,6 @@ def _clear(directory: Path, action: str) -> Path:
         old = _unused(directory.with_name(f"{directory.name}.{_stamp(time.time())}"))
         directory.rename(old)
         info("the old %s is now %s", directory.name, old)
-    elif action == "n":
-        return _unused(directory.with_name(f"{directory.name}-{_stamp(time.time())}"))
-    return directory
 
 
 def _stamp(seconds: float) -> str:
