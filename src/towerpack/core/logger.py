@@ -30,7 +30,7 @@ _ACTIONS = "kbdnq"
 _COLOURS = {logging.DEBUG: "2", logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31"}
 _logger = logging.getLogger("towerpack")
 _directory: Path | None = None
-_file_handler: logging.FileHandler | None = None
+_file_handler: _FileHandler | None = None
 _lock: RunLock | None = None
 
 
@@ -76,6 +76,43 @@ class _ConsoleHandler(logging.Handler):
                 stream.flush()
         except (OSError, ValueError):
             pass
+
+
+class _FileHandler(logging.FileHandler):
+    """Writes to `log.log`. A disk that fails loses lines, not the run: the console says so once.
+
+    Every line is another attempt; the first that succeeds says how many are missing.
+    """
+
+    def __init__(self, path: Path):
+        super().__init__(path, encoding="utf-8", delay=True)
+        self.setFormatter(_Formatter(lambda: False))
+        self.addFilter(lambda record: not getattr(record, "only_on_console", False))
+        self.failures = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        before = self.failures
+        try:
+            super().emit(record)
+        except OSError:  # the file cannot be opened
+            self.handleError(record)
+        if before and self.failures == before:
+            self.failures = 0
+            _prepared().warning("%d lines of the log could not be written to this file", before)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        self.failures += 1
+        if self.failures == 1:
+            reason = sys.exception()
+            text = "%s cannot be written, so lines will be missing from it; the run continues: %s"
+            extra = {"only_on_console": True}
+            _prepared().error(text, self.baseFilename, reason, extra=extra)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        except OSError:  # what its buffer still holds is lost
+            self.stream = None
 
 
 def in_notebook() -> bool:
@@ -152,8 +189,9 @@ def set_logger_dir(dirname: str | Path, action: str | None = None) -> Path:
     path = directory / LOG_FILE
     if path.exists():
         path.rename(_unused(path.with_name(f"{LOG_FILE}.{_stamp(path.stat().st_mtime)}")))
-    handler = logging.FileHandler(path, encoding="utf-8", delay=False)
-    handler.setFormatter(_Formatter(lambda: False))
+    if not os.access(directory, os.W_OK):
+        raise PermissionError(f"expected a directory to write to, received {directory}")
+    handler = _FileHandler(path)
     log = _prepared()
     log.addHandler(handler)
     _directory, _file_handler = directory, handler
