@@ -146,7 +146,7 @@ def load_run(prefix: str | Path) -> dict[str, Any] | None:
         return None
     try:
         return json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptCheckpoint(f"{path.name} is damaged: {error}") from error
 
 

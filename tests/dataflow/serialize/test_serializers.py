@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 
@@ -229,3 +233,27 @@ def test_a_flow_is_saved_as_its_stream():
     flow = MapData(DataFromList(POINTS, seed=5), lambda dp: dp[1:])
     TFRecordSerializer.save(flow, "x")
     same(TFRecordSerializer.load("x"), MapData(DataFromList(POINTS, seed=5), lambda dp: dp[1:]))
+
+
+FULL_DISK = """
+import sys
+import numpy as np
+from towerpack.dataflow.serialize import HDF5Serializer
+
+rows = ([np.random.rand(64, 64), i] for i in range(2000))
+try:
+    HDF5Serializer.save(rows, sys.argv[1] + "/x.h5", ["x", "y"])
+except OSError as error:
+    print("OSError", error.errno)
+"""
+
+
+@pytest.mark.parametrize("size", ["1m", "8m"])
+def test_F10_hdf5_on_a_full_disk_is_an_error_and_no_crash(tmp_path, size):
+    script = f'mount -t tmpfs -o size={size} tmpfs "$1" || exit 77; "$2" -c "$3" "$1"; ls "$1"'
+    command = ["unshare", "-m", "sh", "-c", script, "sh", str(tmp_path), sys.executable, FULL_DISK]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if run.returncode == 77 or "unshare:" in run.stderr:
+        pytest.skip(f"no mounts here: {run.stderr.strip()}")
+    assert (run.stdout, run.stderr) == (f"OSError {errno.ENOSPC}\n", "")
