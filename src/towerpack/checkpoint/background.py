@@ -123,8 +123,12 @@ class BackgroundSaver:
             logger.info("training waited %.1f s for a checkpoint to be written", waited)
 
     def close(self) -> None:
-        """Waits for the write that is under way; raises if the last one failed."""
-        self.wait()
+        """Waits for the write that is under way; raises if the last one failed.
+
+        After a second Ctrl-C it waits for nothing: the write is whole or leaves no checkpoint.
+        """
+        if not isinstance(sys.exception(), KeyboardInterrupt):
+            self.wait()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
