@@ -100,7 +100,7 @@ def test_F25_a_tar_file_that_ends_in_zeros_lacks_members(tmp_path):
     save_tar(path)
     content, place = path.read_bytes(), headers(path)[40]
     path.write_bytes(content[:place] + bytes(len(content) - place))
-    with pytest.raises(CorruptRecord, match="it has 40 members, its first header says .* 0*48;"):
+    with pytest.raises(CorruptRecord, match="it has 40 members, its first header says '.* 0*48';"):
         TarData(path)
 
 

@@ -125,11 +125,13 @@ def load_arrays(path: str | Path) -> dict[str, np.ndarray]:
 
 def _check_directory(file: IO[bytes], archive: zipfile.ZipFile, path: str) -> None:
     """Compares the number of members: a wrong length in the directory makes `zipfile` skip some."""
-    file.seek(-ZIP_END - len(archive.comment), os.SEEK_END)
+    end = file.seek(-ZIP_END - len(archive.comment), os.SEEK_END)
     expected = int.from_bytes(file.read(ZIP_END)[10:12], "little")
-    if expected not in (len(archive.namelist()), ZIP64_COUNT):
+    found = len(archive.namelist())
+    if expected not in (found, ZIP64_COUNT) or (end and not found):
         raise CorruptRecord(
-            f"{path} has {len(archive.namelist())} arrays, its end says {expected}: it is damaged"
+            f"{path} is damaged: of its {end + ZIP_END} bytes {found} arrays can be read, and its "
+            f"end says {expected}"
         )
 
 

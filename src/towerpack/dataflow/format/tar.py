@@ -28,6 +28,7 @@ from towerpack.dataflow.format.record_source import OnError, RecordSource
 
 KEY = "__key__"
 IMAGES = ("jpg", "jpeg", "png", "webp", "bmp", "ppm")
+TYPE_FLAG = 156  # where a header says what follows
 COUNT_MARK = "towerpack: number of members "
 END_BLOCK = 1 << 16  # bytes compared at once with zero, at the archive's end
 PICKLES = ("pyd", "pickle", "pkl", "pth", "pt")
@@ -132,10 +133,7 @@ def samples_of(
                     samples.append((key, []))
                 samples[-1][1].append((ending, member.offset_data, member.size))
             _check_end(path, archive.offset)
-            expected = archive.pax_headers.get("comment", "")
-            ours = expected.startswith(COUNT_MARK) or "\0" in expected  # the latter is damage
-            if ours and expected != _count_text(count):
-                raise tarfile.ReadError(f"it has {count} members, its first header says {expected}")
+            _check_count(path, archive.pax_headers, count)
     except (tarfile.TarError, ValueError, OverflowError) as error:
         text = f"{path} is no whole, uncompressed tar file: {error}"
         if on_error == "raise" or not samples:
@@ -164,6 +162,17 @@ def _check_end(path: Path, offset: int) -> None:
             f"truncated: expected the mark of the archive's end at offset {offset}, where the file "
             "ends"
         )
+
+
+def _check_count(path: Path, headers: Mapping[str, str], count: int) -> None:
+    """Compares the number of members with what `write_tar` noted in front of them."""
+    with open(path, "rb") as file:
+        is_global = file.read(tarfile.BLOCKSIZE)[TYPE_FLAG : TYPE_FLAG + 1] == tarfile.XGLTYPE
+    expected = headers.get("comment", "")
+    # A first header that says nothing, or says a zero byte, is a damaged one.
+    ours = expected.startswith(COUNT_MARK) or "\0" in expected or (is_global and not headers)
+    if ours and expected != _count_text(count):
+        raise tarfile.ReadError(f"it has {count} members, its first header says {expected!r}")
 
 
 def write_tar(

@@ -116,7 +116,8 @@ def read_index(path: str | Path) -> Index | None:
         raise CorruptRecord(f"the index {place} is damaged ({error}); delete it") from error
     if not isinstance(stored, dict) or stored.get("format") != "tfrecord":
         return None  # something else's index
-    starts, size = stored.get("starts"), stored.get("size")
+    starts: Any = stored.get("starts")
+    size = stored.get("size")
     if not isinstance(size, int) or not _is_rising(starts, size):
         raise CorruptRecord(f"the index {place} is damaged; delete it")
     return Index(starts, size)
@@ -221,7 +222,7 @@ class TFRecordFile:
         return self.size
 
 
-def _read_up_to(file: IO[bytes], length: int) -> bytes:
+def _read_up_to(file: gzip.GzipFile, length: int) -> bytes:
     """`length` bytes, or all that are left: a length that lies does not become an allocation."""
     blocks = []
     while length and (block := file.read(min(length, SEARCH_BLOCK))):
