@@ -27,8 +27,11 @@ from towerpack.checkpoint import (
     save_checkpoint,
     verify_checkpoint,
 )
+from towerpack.checkpoint.background import BackgroundSaver
 from towerpack.checkpoint.names import sound_checkpoints, write_state
 from towerpack.checkpoint.store import SUFFIXES, recover
+from towerpack.core.files import TEMPORARY_MARK
+from towerpack.core.run_lock import DirectoryInUse
 
 SCRIPT = Path(victim.__file__)
 MODEL_FILE = re.compile(
@@ -261,3 +264,55 @@ def test_F11_nothing_sound_is_an_error_that_says_so(two):
         file.write_bytes(content)
     with pytest.raises(CorruptCheckpoint, match="the tensor 'a/W' is damaged"):
         SmartInit(two).load({"a/W": tf.Variable(tf.zeros([50]))})
+
+
+def test_F24_recover_leaves_the_drafts_of_a_live_run_alone(tmp_path):
+    code = (
+        "import sys, time\n"
+        "from towerpack.core.run_lock import RunLock\n"
+        "lock = RunLock(sys.argv[1])\n"
+        "print('locked', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    draft = tmp_path / f"model-1{TEMPORARY_MARK}x"
+    draft.mkdir()
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+        try:
+            assert run.stdout.readline() == "locked\n"
+            recover(tmp_path)
+            assert draft.exists()
+            with pytest.raises(DirectoryInUse, match=f"process {run.pid}"):
+                BackgroundSaver().open(tmp_path)
+        finally:
+            run.kill()
+    recover(tmp_path)
+    assert not draft.exists()
+
+
+STATE_DAMAGE = {
+    "another name": lambda text: text.replace("model-12", "model-10", 1),
+    "cut": lambda text: text[:20],
+    "empty": lambda text: "",
+    "zeros": lambda text: "\0" * len(text),
+    "long name": lambda text: text.replace("model-12", "m" * 5000),
+    "no name": lambda text: text.replace('"model-12"', '"\\u00"'),
+}
+
+
+@pytest.mark.parametrize("damage", STATE_DAMAGE)
+def test_F23_a_damaged_checkpoint_file_is_rebuilt_from_the_directory(tmp_path, damage):
+    # An earlier run in this directory was longer; the latest checkpoint is not the highest step.
+    for step in (100, 10, 12):
+        save_checkpoint(victim.values(step), tmp_path / f"model-{step}", run={}, step=step)
+    write_state(tmp_path, ["model-10", "model-12"])
+    state = tmp_path / "checkpoint"
+    sound = state.read_text()
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model-12")
+    state.write_text(STATE_DAMAGE[damage](sound))
+    assert get_latest(tmp_path) == str(tmp_path / "model-12")
+    for position in range(len(sound)):
+        damaged = bytearray(sound.encode())
+        damaged[position] ^= 1
+        state.write_bytes(damaged)
+        assert get_latest(tmp_path) == str(tmp_path / "model-12"), damaged

@@ -6,10 +6,12 @@ import sys
 import pytest
 
 from towerpack.core import logger
+from towerpack.core.run_lock import LOCK_FILE
 
 SCRIPT = """
 import sys
 from towerpack.core import logger
+from towerpack.core.run_lock import LOCK_FILE
 from towerpack.core.progress import track
 logger.info("first %d", 1)
 logger.set_logger_dir(sys.argv[1])
@@ -111,7 +113,7 @@ def test_actions(tmp_path):
     assert (tmp_path / backups[0] / "checkpoint").exists()
     (run / "checkpoint").write_text("x")
     assert logger.set_logger_dir(run, "d") == run
-    assert os.listdir(run) == [logger.LOG_FILE]
+    assert sorted(os.listdir(run)) == [LOCK_FILE, logger.LOG_FILE]
     with pytest.raises(ValueError, match="expected an action"):
         logger.set_logger_dir(run, "z")
 

@@ -41,7 +41,7 @@ launch_train_with_config(
 """
 
 
-def start(tmp_path, steps_per_call, script=SCRIPT):
+def start(tmp_path, steps_per_call, script=SCRIPT, first="stepping"):
     (tmp_path / "script.py").write_text(script)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(
@@ -53,7 +53,9 @@ def start(tmp_path, steps_per_call, script=SCRIPT):
         text=True,
         start_new_session=True,
     )
-    assert process.stdout.readline().startswith("stepping")
+    while line := process.stdout.readline():
+        if line.startswith(first):
+            break
     return process
 
 
@@ -108,4 +110,28 @@ def test_F7_a_second_signal_leaves_at_once(tmp_path):
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
+    assert_nobody_is_left(process)
+
+
+def test_F7_a_second_signal_waits_neither_for_a_write_nor_for_the_interpreters_end(tmp_path):
+    script = SCRIPT.replace(
+        'logger.set_logger_dir("run")',
+        """
+import atexit, time
+from towerpack.checkpoint import background
+def write(*arguments, **options):
+    print("writing", flush=True)
+    time.sleep(600)
+background.write_checkpoint = write
+atexit.register(time.sleep, 600)
+logger.set_logger_dir("run")
+""",
+    ).replace("ModelSaver(), Telling()", "ModelSaver(every='1 steps'), Telling()")
+    process = start(tmp_path, 1, script, first="writing")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert errors.strip().endswith("KeyboardInterrupt")
     assert_nobody_is_left(process)

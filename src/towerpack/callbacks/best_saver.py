@@ -11,7 +11,6 @@ from towerpack.callbacks.base import Callback
 from towerpack.callbacks.ema import EMA, is_average
 from towerpack.callbacks.saver import directory_for, run_of
 from towerpack.checkpoint.background import BackgroundSaver
-from towerpack.checkpoint.store import recover
 from towerpack.core import logger
 
 
@@ -49,7 +48,7 @@ class MinSaver(Callback):
 
     def _before_train(self) -> None:
         self._directory = directory_for(self, self.checkpoint_dir)
-        recover(self._directory)
+        self.saver.open(self._directory)
         # Killed between the run's checkpoint and this one: it is made up for now, with the same
         # weights.
         if self._seen is not None and self._seen[0] == self.global_step:

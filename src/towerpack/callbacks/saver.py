@@ -16,7 +16,7 @@ from towerpack.checkpoint.background import BackgroundSaver
 from towerpack.checkpoint.keep import Keep, KeepBest, Saved
 from towerpack.checkpoint.manifest import MANIFEST_SUFFIX, CorruptCheckpoint, Manifest
 from towerpack.checkpoint.names import PREFIX, write_state
-from towerpack.checkpoint.store import files_of, recover, remove_checkpoint
+from towerpack.checkpoint.store import files_of, remove_checkpoint
 from towerpack.core import logger
 from towerpack.core.every import Every
 
@@ -65,7 +65,7 @@ class ModelSaver(Callback):
 
     def _before_train(self) -> None:
         self._directory = directory_for(self, self.checkpoint_dir)
-        recover(self._directory)
+        self.saver.open(self._directory)
         self.saver.reserve(self._variables())
         if self._interval is not None:
             self._interval.start(self.trainer)

@@ -12,8 +12,9 @@ from typing import Any
 
 from towerpack.checkpoint.manifest import Manifest
 from towerpack.checkpoint.snapshot import Snapshot
-from towerpack.checkpoint.store import write_checkpoint
+from towerpack.checkpoint.store import recover, write_checkpoint
 from towerpack.core import logger
+from towerpack.core.run_lock import RunLock
 
 FAILURES_IN_A_ROW = (
     3  # a disk that is full now may not be in an hour; one that stays so is an error
@@ -29,6 +30,7 @@ class CheckpointNotWritten(OSError):
 class BackgroundSaver:
     """Copies the variables at once and writes them in a thread, one checkpoint at a time.
 
+    `open` locks the directory for this run and removes what an interrupted save left there.
     `save` returns after the copy. A `save` that comes while the one before is being written waits
     for it, so that memory holds one copy at most. A failed write is logged and counted
     (`failures`), and the next one may succeed; after three in a row, `save` raises
@@ -42,6 +44,12 @@ class BackgroundSaver:
         self._last_error: Exception | None = None
         self._snapshot = Snapshot()
         self._thread: threading.Thread | None = None
+        self._lock: RunLock | None = None
+
+    def open(self, directory: Path) -> None:
+        """Begins a run that saves to the directory; `DirectoryInUse` if another run does."""
+        self._lock = RunLock(directory)
+        recover(directory)
 
     def reserve(self, variables: Mapping[str, Any]) -> None:
         """Takes the memory for a copy of the variables, in the thread, before the first save."""
@@ -115,8 +123,15 @@ class BackgroundSaver:
             logger.info("training waited %.1f s for a checkpoint to be written", waited)
 
     def close(self) -> None:
-        """Waits for the write that is under way; raises if the last one failed."""
-        self.wait()
+        """Waits for the write that is under way; raises if the last one failed.
+
+        After a second Ctrl-C it waits for nothing: the write is whole or leaves no checkpoint.
+        """
+        if not isinstance(sys.exception(), KeyboardInterrupt):
+            self.wait()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
         error, self._last_error = self._last_error, None
         if error is not None:
             raise CheckpointNotWritten(

@@ -79,7 +79,7 @@ class Manifest:
                 saved_at=parsed["saved_at"],
                 monitored=parsed["monitored"],
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptCheckpoint(f"{Path(path).name} is damaged: {error}") from error
 
 

@@ -8,12 +8,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from towerpack.checkpoint.bundle import INDEX_SUFFIX
-from towerpack.checkpoint.manifest import CorruptCheckpoint, check_files
+from towerpack.checkpoint.manifest import (
+    MANIFEST_SUFFIX,
+    CorruptCheckpoint,
+    Manifest,
+    check_files,
+    hexadecimal,
+)
 from towerpack.core import logger
 from towerpack.core.files import atomic_file
 
 PREFIX = "model"
 STATE_FILE = "checkpoint"
+_SEAL = "# crc32c: "
 _SUFFIX = re.compile(r"\.(index|data-\d{5}-of-\d{5}|run\.json|manifest\.json|meta)$")
 _LISTED = re.compile(r'^\s*(?:all_)?model_checkpoint_path(?:s)?\s*:\s*("(?:[^"\\]|\\.)*")', re.M)
 
@@ -89,34 +96,67 @@ def candidates(directory: str | Path) -> list[str]:
 
 def _any_file(prefix: str) -> bool:
     path = Path(prefix)
-    if not path.parent.is_dir():
+    try:
+        return any(_SUFFIX.sub("", file.name) == path.name for file in path.parent.iterdir())
+    except (OSError, ValueError):  # a damaged name need not be one that a file can have
         return False
-    return any(_SUFFIX.sub("", file.name) == path.name for file in path.parent.iterdir())
 
 
 def read_state(directory: str | Path) -> list[str]:
-    """The names in the file `checkpoint`, the latest last; nothing if it is missing or damaged."""
+    """The names in the file `checkpoint`, the latest last; empty if it is missing.
+
+    If it is damaged, a warning is logged, and the checkpoints of the directory count in the order
+    in which they were saved.
+    """
     try:
-        text = Path(directory, STATE_FILE).read_text(errors="replace")
+        text = Path(directory, STATE_FILE).read_text("utf-8")
     except FileNotFoundError:
         return []
-    names = []
-    for quoted in _LISTED.findall(text):
-        try:
-            names.append(json.loads(quoted))
-        except ValueError:
-            logger.warning("%s in %s is damaged: %s", STATE_FILE, directory, quoted)
+    except (OSError, ValueError) as error:
+        return _instead(directory, str(error))
+    body, seal, found = text.rpartition(_SEAL)
+    if seal and found != _seal(body):
+        return _instead(directory, "its checksum is not that of its content")
+    try:
+        names = [json.loads(quoted) for quoted in _LISTED.findall(text)]
+    except ValueError as error:
+        return _instead(directory, str(error))
     if not names:
-        logger.warning("%s in %s names no checkpoint; the steps decide", STATE_FILE, directory)
-        return []
+        return _instead(directory, "it names no checkpoint")
     latest, *in_order = names  # the first line says which is the latest
     return [name for name in dict.fromkeys(in_order) if name != latest] + [latest]
 
 
+def _instead(directory: str | Path, reason: str) -> list[str]:
+    """What the damaged file `checkpoint` should list."""
+    logger.warning(
+        "%s is damaged (%s); the checkpoints in the directory are used in the order in which they "
+        "were saved",
+        Path(directory, STATE_FILE),
+        reason,
+    )
+    return [Path(prefix).name for prefix in sorted(get_all_checkpoints(directory), key=_saved_at)]
+
+
+def _saved_at(prefix: str) -> float:
+    try:
+        return Manifest.read(prefix + MANIFEST_SUFFIX).saved_at
+    except (OSError, CorruptCheckpoint):
+        return Path(prefix + INDEX_SUFFIX).stat().st_mtime
+
+
 def write_state(directory: str | Path, prefixes: Sequence[str | Path]) -> None:
-    """Writes the file `checkpoint`, which names the checkpoints of a directory, the latest last."""
+    """Writes the file `checkpoint`, which names the checkpoints of a directory, the latest last.
+
+    Its last line is a checksum, in a form that TensorFlow takes for a comment.
+    """
     names = [Path(prefix).name for prefix in prefixes]
     lines = [f"model_checkpoint_path: {json.dumps(names[-1])}\n"]
     lines += [f"all_model_checkpoint_paths: {json.dumps(name)}\n" for name in names]
+    body = "".join(lines)
     with atomic_file(Path(directory, STATE_FILE), "w") as file:
-        file.writelines(lines)
+        file.write(body + _SEAL + _seal(body))
+
+
+def _seal(body: str) -> str:
+    return hexadecimal(body.encode()) + "\n"

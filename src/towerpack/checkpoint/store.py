@@ -34,6 +34,7 @@ from towerpack.checkpoint.manifest import (
 from towerpack.checkpoint.snapshot import view_of
 from towerpack.core import logger
 from towerpack.core.files import TEMPORARY_MARK, fsync_path, remove_litter
+from towerpack.core.run_lock import locked_if_free
 
 # In the order of renaming, so that a manifest without an index says: an interrupted save.
 SUFFIXES = (MANIFEST_SUFFIX, RUN_SUFFIX, DATA_SUFFIX, INDEX_SUFFIX)
@@ -145,7 +146,7 @@ def load_run(prefix: str | Path) -> dict[str, Any] | None:
         return None
     try:
         return json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptCheckpoint(f"{path.name} is damaged: {error}") from error
 
 
@@ -153,12 +154,20 @@ def recover(directory: str | Path) -> None:
     """Tidies up after a process that was killed while it saved; the next start calls it.
 
     Temporary files go; so do files of checkpoints whose index was never renamed. A checkpoint that
-    was being replaced comes back, unless its successor is complete. Nobody else may be writing to
-    the directory at this time.
+    was being replaced comes back, unless its successor is complete. Where another run is alive in
+    the directory, nothing is changed: what looks interrupted may be a save in progress.
     """
     directory = Path(directory)
     if not directory.is_dir():
         return
+    with locked_if_free(directory) as free:
+        if free:
+            _tidy(directory)
+        else:
+            logger.info("%s belongs to a run that is alive; nothing is removed there", directory)
+
+
+def _tidy(directory: Path) -> None:
     removed = remove_litter(directory)
     for aside in directory.glob(f"{_REPLACED}*"):
         _bring_back(aside, directory)

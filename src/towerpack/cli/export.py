@@ -140,10 +140,14 @@ def _export(exporter: Any, directory: Path, formats: str, calibration: Any) -> N
 def _arrays(path: Path | None) -> dict[str, Any] | None:
     if path is None:
         return None
-    import numpy as np
+    from towerpack.dataflow.format.corrupt import CorruptRecord
+    from towerpack.dataflow.format.numpy_files import load_arrays
 
-    with np.load(path, allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+    try:
+        return load_arrays(path)
+    except (OSError, CorruptRecord) as error:
+        typer.echo(f"towerpack export: {error}", err=True)
+        raise typer.Exit(1) from error
 
 
 def _batches(arrays: dict[str, Any] | None, size: int = 10) -> list[dict[str, Any]] | None:

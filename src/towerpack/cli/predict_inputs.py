@@ -11,6 +11,8 @@ import numpy as np
 import typer
 
 from towerpack.dataflow.format import ImageFromFile
+from towerpack.dataflow.format.corrupt import CorruptRecord
+from towerpack.dataflow.format.numpy_files import load_arrays
 
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 InputSpecs = dict[str, tuple[str, list[int | None]]]  # key: dtype and shape
@@ -61,8 +63,10 @@ def _contents(files: Any) -> np.ndarray:
 
 
 def _from_npz(path: Path, specs: InputSpecs) -> Inputs:
-    with np.load(path, allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in stored.files}
+    try:
+        arrays = load_arrays(path)
+    except CorruptRecord as error:
+        raise typer.BadParameter(str(error)) from error
     missing = sorted(set(specs) - set(arrays))
     if missing:
         raise typer.BadParameter(f"{path} lacks the inputs {missing}; it has {sorted(arrays)}")

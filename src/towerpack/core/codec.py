@@ -136,7 +136,7 @@ def decode(data: Any) -> Any:
         return tree
     except DecodeError:
         raise
-    except (ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:
+    except Exception as error:  # whatever bytes that were made on purpose lead to
         raise DecodeError(f"malformed record: {error}") from error
 
 

@@ -67,6 +67,7 @@ class ForkServer:
     """The parent's side of the server. Any thread may call `fork`."""
 
     def __init__(self) -> None:
+        worker_process.open_standard_descriptors()
         self.owner = os.getpid()
         self._lock = threading.Lock()
         self._requests = 0

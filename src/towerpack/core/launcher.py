@@ -224,8 +224,9 @@ def _fork(obj: Any, entry: str, descriptors: Sequence[int]) -> Child:
     check_fork_is_safe()
     begin = worker_process.resolve(entry)
     parent = worker_process.own_pidfd()
-    sys.stdout.flush()  # or the worker would print what stands in the buffers again
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed
+            stream.flush()  # or the worker would print what stands in the buffers again
     pid = os.fork()
     if pid == 0:
         for channel in list(_channels):

@@ -23,12 +23,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from towerpack.core.run_lock import LOCK_FILE, RunLock
+
 LOG_FILE = "log.log"
 _ACTIONS = "kbdnq"
 _COLOURS = {logging.DEBUG: "2", logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31"}
 _logger = logging.getLogger("towerpack")
 _directory: Path | None = None
-_file_handler: logging.FileHandler | None = None
+_file_handler: _FileHandler | None = None
+_lock: RunLock | None = None
 
 
 class _Formatter(logging.Formatter):
@@ -73,6 +76,43 @@ class _ConsoleHandler(logging.Handler):
                 stream.flush()
         except (OSError, ValueError):
             pass
+
+
+class _FileHandler(logging.FileHandler):
+    """Writes to `log.log`. A disk that fails loses lines, not the run: the console says so once.
+
+    Every line is another attempt; the first that succeeds says how many are missing.
+    """
+
+    def __init__(self, path: Path):
+        super().__init__(path, encoding="utf-8", delay=True)
+        self.setFormatter(_Formatter(lambda: False))
+        self.addFilter(lambda record: not getattr(record, "only_on_console", False))
+        self.failures = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        before = self.failures
+        try:
+            super().emit(record)
+        except OSError:  # the file cannot be opened
+            self.handleError(record)
+        if before and self.failures == before:
+            self.failures = 0
+            _prepared().warning("%d lines of the log could not be written to this file", before)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        self.failures += 1
+        if self.failures == 1:
+            reason = sys.exception()
+            text = "%s cannot be written, so lines will be missing from it; the run continues: %s"
+            extra = {"only_on_console": True}
+            _prepared().error(text, self.baseFilename, reason, extra=extra)
+
+    def close(self) -> None:
+        try:
+            super().close()
+        except OSError:  # what its buffer still holds is lost
+            self.stream = None
 
 
 def in_notebook() -> bool:
@@ -127,22 +167,31 @@ def set_logger_dir(dirname: str | Path, action: str | None = None) -> Path:
     """Makes `dirname` the directory of this run and logs to `log.log` in it.
 
     An older `log.log` there is renamed with its date. `action` says what to do when the directory
-    has content (see above); None means 'k'. Returns the directory.
+    has content (see above); None means 'k'. Returns the directory, which is locked until
+    `close_log_file`, another call, or the end of this process: `DirectoryInUse` if another run,
+    which it names, has it.
     """
-    global _directory, _file_handler
+    global _directory, _file_handler, _lock
     action = action or "k"
     if action not in _ACTIONS:
         raise ValueError(f"expected an action of {', '.join(_ACTIONS)}, received {action!r}")
     directory = Path(os.path.abspath(os.path.expanduser(dirname)))
     close_log_file()
-    if directory.is_dir() and any(directory.iterdir()):
-        directory = _clear(directory, action)
-    directory.mkdir(parents=True, exist_ok=True)
+    if action == "n" and _has_content(directory):
+        directory = _unused(directory.with_name(f"{directory.name}-{_stamp(time.time())}"))
+    _lock = RunLock(directory)
+    if action in "bdq" and _has_content(directory):
+        try:
+            _clear(directory, action)
+        finally:
+            _lock.release()
+        _lock = RunLock(directory)
     path = directory / LOG_FILE
     if path.exists():
         path.rename(_unused(path.with_name(f"{LOG_FILE}.{_stamp(path.stat().st_mtime)}")))
-    handler = logging.FileHandler(path, encoding="utf-8", delay=False)
-    handler.setFormatter(_Formatter(lambda: False))
+    if not os.access(directory, os.W_OK):
+        raise PermissionError(f"expected a directory to write to, received {directory}")
+    handler = _FileHandler(path)
     log = _prepared()
     log.addHandler(handler)
     _directory, _file_handler = directory, handler
@@ -163,15 +212,24 @@ def get_logger_dir() -> str | None:
 
 
 def close_log_file() -> None:
-    """Forgets the run's directory and closes its log file; logging goes on on the console."""
-    global _directory, _file_handler
+    """Forgets and unlocks the run's directory and closes its log file.
+
+    Logging continues on the console.
+    """
+    global _directory, _file_handler, _lock
     if _file_handler:
         _logger.removeHandler(_file_handler)
         _file_handler.close()
-    _directory = _file_handler = None
+    if _lock:
+        _lock.release()
+    _directory = _file_handler = _lock = None
 
 
-def _clear(directory: Path, action: str) -> Path:
+def _has_content(directory: Path) -> bool:
+    return directory.is_dir() and any(entry.name != LOCK_FILE for entry in directory.iterdir())
+
+
+def _clear(directory: Path, action: str) -> None:
     if action == "q":
         raise FileExistsError(
             f"{directory} is not empty; choose another directory or another action of {_ACTIONS}"
@@ -182,9 +240,6 @@ def _clear(directory: Path, action: str) -> Path:
         old = _unused(directory.with_name(f"{directory.name}.{_stamp(time.time())}"))
         directory.rename(old)
         info("the old %s is now %s", directory.name, old)
-    elif action == "n":
-        return _unused(directory.with_name(f"{directory.name}-{_stamp(time.time())}"))
-    return directory
 
 
 def _stamp(seconds: float) -> str:

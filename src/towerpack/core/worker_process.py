@@ -59,7 +59,7 @@ def run(begin: Callable[[], None], parent: int) -> None:
         live_and_die_with(parent)
         shut_out_signals()
         _detach_stdin()
-        faulthandler.enable()  # a crash in native code prints where Python was
+        _print_crashes()
         begin()
         code = 0
     except SystemExit as leaving:
@@ -117,6 +117,27 @@ def shut_out_signals() -> None:
 
 def _nothing(number: int, frame: Any) -> None:
     pass
+
+
+def _print_crashes() -> None:
+    """Makes a crash in native code print where Python was, if there is a stderr to print to."""
+    try:
+        faulthandler.enable()
+    except (RuntimeError, OSError, ValueError):
+        pass  # it is closed, or is none of a file's
+
+
+def open_standard_descriptors() -> None:
+    """Opens descriptors 0 to 2 on /dev/null where they are closed. Called before workers start.
+
+    Otherwise the next sockets and files would get these numbers, and a worker would take them for
+    its stdin, stdout and stderr.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number
 
 
 def _detach_stdin() -> None:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from towerpack.core.optional import require
 from towerpack.monitor.base import MonitorBase, RunInfo
 from towerpack.monitor.distribution import distribution
 from towerpack.monitor.event_records import FILE_MARK, event_file_name, framed
+from towerpack.monitor.growing_file import GrowingFile
 from towerpack.monitor.png import encode_png
 
 HPARAMS_END_TAG = "_hparams_/session_end_info"
@@ -45,7 +46,7 @@ class TFEventWriter(MonitorBase):
         self.logdir, self.max_queue, self.flush_secs = logdir, max_queue, flush_secs
         self.split_files = split_files
         self._directory: Path | None = None
-        self._file: IO[bytes] | None = None
+        self._file: GrowingFile | None = None
         self._lock = threading.Lock()  # the graph is written by a thread
         self._graph_thread: threading.Thread | None = None
         self._graph_failure: BaseException | None = None
@@ -56,11 +57,11 @@ class TFEventWriter(MonitorBase):
         if directory is None:
             return
         self._directory = Path(directory)
-        self._directory.mkdir(parents=True, exist_ok=True)
         self._open_file()
         if run.goes_on and run.starting_step:
             log = _events().SessionLog(status=_events().SessionLog.START)
             self._write(step=run.starting_step + 1, session_log=log)
+        self._directory.mkdir(parents=True, exist_ok=True)
         self._flush()
 
     def process_scalar(self, name: str, value: float, step: int, epoch: int) -> None:
@@ -128,8 +129,8 @@ class TFEventWriter(MonitorBase):
         self._join_graph()
         self._flush()
         if self._file and (self.split_files or self._is_overtaken()):
-            self._file.close()
             self._open_file()
+            self._flush()
 
     def end(self, error: BaseException | None) -> None:
         if self._has_hyperparameters:
@@ -139,8 +140,9 @@ class TFEventWriter(MonitorBase):
         try:
             self._join_graph()
         finally:
-            if self._file:
-                self._file.close()
+            try:
+                self._flush()
+            finally:
                 self._file = None
 
     def _is_overtaken(self) -> bool:
@@ -151,14 +153,13 @@ class TFEventWriter(MonitorBase):
         """
         if self._directory is None or self._file is None:
             return False
-        own = Path(self._file.name).name
+        own = self._file.path.name
         return any(path.name > own for path in self._directory.glob(f"{FILE_MARK}*"))
 
     def _open_file(self) -> None:
         if self._directory is None:
             return
-        path = self._directory / event_file_name()
-        self._file = path.open("wb")  # closed in `close`
+        self._file = GrowingFile(self._directory / event_file_name())
         self._pending, self._flushed = 0, time.monotonic()
         self._write(file_version="brain.Event:2")
 
@@ -176,7 +177,7 @@ class TFEventWriter(MonitorBase):
         with self._lock:
             if not self._file:
                 return
-            self._file.write(framed(record))
+            self._file.append(framed(record))
             self._pending += 1
             late = time.monotonic() - self._flushed > self.flush_secs
         if late or self._pending >= self.max_queue:
@@ -185,8 +186,8 @@ class TFEventWriter(MonitorBase):
     def _flush(self) -> None:
         with self._lock:
             if self._file:
-                self._file.flush()
                 self._pending, self._flushed = 0, time.monotonic()
+                self._file.write()
 
     def _join_graph(self) -> None:
         if self._graph_thread is not None:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from towerpack.core import logger
-from towerpack.core.files import atomic_file
 from towerpack.monitor.base import MonitorBase, RunInfo
+from towerpack.monitor.growing_file import GrowingFile
 
 WHEN = ("epoch_num", "global_step")  # in a record, beside its scalars
-_CLOSING = "\n]\n"  # of the list
+_CLOSING = b"\n]\n"  # of the list
 
 
 class JSONWriter(MonitorBase):
@@ -25,7 +25,7 @@ class JSONWriter(MonitorBase):
     is written over its closing bracket. What comes later at the step of the last record joins it. A
     run that goes on drops the records of steps that are about to come again, and appends: one
     continuous file, every step once. A run that begins anew in the same directory moves the old
-    files aside. NaN and infinity become null.
+    files aside. NaN and infinity become null. What a failing disk did not take is written later.
     """
 
     LINES = "stats.jsonl"
@@ -34,9 +34,8 @@ class JSONWriter(MonitorBase):
     def __init__(self) -> None:
         self._directory: Path | None = None
         self._record: dict[str, Any] = {}
-        self._written = ""  # how it stands at the end of the files by now
-        self._is_first = True
         self._earlier: list[dict[str, Any]] = []
+        self._aside = False  # whether the files of another run are still to be moved aside
 
     @classmethod
     def load_existing_json(cls, directory: str | Path | None = None) -> list[dict[str, Any]]:
@@ -55,20 +54,24 @@ class JSONWriter(MonitorBase):
         return int(records[-1]["epoch_num"]) if records else None
 
     def open(self, run: RunInfo) -> None:
-        self._directory = run.directory
+        self._directory, self._record, self._earlier = run.directory, {}, []
         if run.directory is None:
             return
         kept = earlier_records(run.directory / self.LINES, run)
         # Without the state of a checkpoint, a gap means that they are another run's records.
         strange = kept and not run.resumed and kept[-1]["epoch_num"] + 1 < run.starting_epoch
-        if strange or not kept:
-            self._move_aside(run.directory)
+        self._aside = bool(strange) or not kept
+        if self._aside:
             kept = []
-        self._write_all(run.directory, kept)
-        self._record = dict(kept[-1]) if kept else {}
-        self._written = json.dumps(self._record) if kept else ""
-        self._is_first = len(kept) <= 1
         self._earlier = kept
+        # The last one may grow: what comes at the same step joins it.
+        done, self._record = (kept[:-1], dict(kept[-1])) if kept else ([], {})
+        self._lead = b",\n" if done else b"\n"
+        lines = [json.dumps(record).encode() for record in done]
+        self._lines = GrowingFile(run.directory / self.LINES, b"".join(x + b"\n" for x in lines))
+        opening = b"[" + b",".join(b"\n" + x for x in lines)
+        self._list = GrowingFile(run.directory / self.LIST, opening)
+        self._write()
 
     def history(self) -> Iterator[tuple[str, int, float]]:
         records, self._earlier = self._earlier, []
@@ -83,16 +86,9 @@ class JSONWriter(MonitorBase):
         if moved:
             logger.info("the scalars of an earlier run are now in %s.old", self.LINES)
 
-    def _write_all(self, directory: Path, records: list[dict[str, Any]]) -> None:
-        with atomic_file(directory / self.LINES, "w") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
-        with atomic_file(directory / self.LIST, "w") as file:
-            file.write("[" + ",".join("\n" + json.dumps(record) for record in records) + _CLOSING)
-
     def process_scalar(self, name: str, value: float, step: int, epoch: int) -> None:
         if self._record and self._record["global_step"] != step:
-            self._write()
-            self._record, self._written, self._is_first = {}, "", False
+            self._finish_record()
         self._record.setdefault("epoch_num", epoch)
         self._record.setdefault("global_step", step)
         # JSON has no NaN: null is what every reader understands.
@@ -107,44 +103,50 @@ class JSONWriter(MonitorBase):
     def close(self) -> None:
         self._write()
 
+    def _finish_record(self) -> None:
+        record, self._record = self._record, {}
+        if self._directory is None:
+            return
+        line = json.dumps(record).encode()
+        self._lines.append(line + b"\n")
+        self._list.append(self._lead + line)
+        self._lead = b",\n"
+        self._write()
+
     def _write(self) -> None:
-        if not self._record or self._directory is None:
+        if self._directory is None:
             return
-        line, before = json.dumps(self._record), self._written
-        if line == before:
-            return
-        lead = "\n" if self._is_first else ",\n"
-        _replace_end(self._directory / self.LINES, f"{before}\n" if before else "", f"{line}\n")
-        _replace_end(
-            self._directory / self.LIST,
-            (f"{lead}{before}" if before else "") + _CLOSING,
-            f"{lead}{line}{_CLOSING}",
-        )
-        self._written = line
-
-
-def _replace_end(path: Path, old: str, new: str) -> None:
-    """Both in ASCII; `old` may be empty."""
-    with open(path, "r+b") as file:
-        file.seek(-len(old), os.SEEK_END)
-        file.write(new.encode("ascii"))
-        file.truncate()
+        if self._aside:
+            self._move_aside(self._directory)
+            self._aside = False
+        line = json.dumps(self._record).encode() if self._record else b""
+        self._lines.write(line + b"\n" if line else b"")
+        self._list.write((self._lead + line if line else b"") + _CLOSING)
 
 
 def read_records(path: str | Path) -> list[dict[str, Any]]:
-    """The whole records of a file of JSON lines with `global_step`, in rising order of steps.
+    """The sound records of a file of JSON lines, in rising order of steps.
 
-    A line that is cut is left out, and so is what a later record of a smaller step overtook.
+    A line that is cut or damaged is left out and reported, and so is what a later record of a
+    smaller step overtook.
     """
     path = Path(path)
     records: list[dict[str, Any]] = []
-    for line in path.read_text("utf-8").splitlines() if path.exists() else []:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        logger.warning("%s cannot be read: %s", path, error)
+        return []
+    for line in content.splitlines():
         try:
             record = json.loads(line)
-        except json.JSONDecodeError:
-            logger.warning("%s has an incomplete line, left out: %r", path, line[:80])
+            step, _ = (int(record[name]) for name in ("global_step", "epoch_num"))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            logger.warning("%s has a damaged line, which is left out: %r", path, line[:80])
             continue
-        while records and records[-1]["global_step"] > record["global_step"]:
+        while records and records[-1]["global_step"] > step:
             records.pop()
         records.append(record)
     return records
@@ -158,5 +160,5 @@ def earlier_records(path: str | Path, run: RunInfo) -> list[dict[str, Any]]:
 def scalars_of(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
     """The names and values of a record, without when they were put."""
     for name, value in record.items():
-        if name not in WHEN:
+        if name not in WHEN and isinstance(value, int | float | None):
             yield name, math.nan if value is None else value

@@ -10,18 +10,22 @@ from typing import Any
 
 import numpy as np
 
+from towerpack.core import logger
 from towerpack.core.optional import require
 from towerpack.monitor.base import MonitorBase, RunInfo
 from towerpack.monitor.verdict import EpochTimes, verdict
 
 TOWER_PREFIX = re.compile(r"tower\d+/")
 SUMMARY_SUFFIX = "-summary"
+NAMED_FAILURES = 3  # so many failed writes are logged one by one; then every hundredth
+FAILURES_PER_LINE = 100
 
 
 class Monitors:
     """`trainer.monitors`: takes scalars and pictures, keeps the scalars' history, passes all on.
 
-    Not thread-safe: it belongs to the training thread.
+    Not thread-safe: it belongs to the training thread. An OSError of a monitor (a full disk, a
+    network) is logged and counted in `failures`; the run continues.
 
     >>> monitors = Monitors([])
     >>> monitors.at(step=10, epoch=1)
@@ -39,11 +43,28 @@ class Monitors:
         self._history: dict[str, list[tuple[int, float]]] = {}
         self._put_before: set[str] = set()  # at the step that the run was taken up at
         self._taken_up_at: int | None = None
+        self.failures = 0
+        """How often a monitor could not write."""
+
+    def _each(self, call: Callable[[MonitorBase], None]) -> None:
+        """Calls each monitor. A disk or a network that fails does not end the run."""
+        for monitor in self.monitors:
+            try:
+                call(monitor)
+            except OSError as error:
+                self.failures += 1
+                if self.failures <= NAMED_FAILURES or self.failures % FAILURES_PER_LINE == 0:
+                    logger.error(
+                        "%s could not write (failure %d of this run's monitors); training "
+                        "continues, and it tries again: %s",
+                        type(monitor).__name__,
+                        self.failures,
+                        error,
+                    )
 
     def open(self, run: RunInfo) -> None:
         """Opens every monitor; the history of a resumed run is what they still have of it."""
-        for monitor in self.monitors:
-            monitor.open(run)
+        self._each(lambda monitor: monitor.open(run))
         for monitor in self.monitors:
             if not self._history:
                 for name, step, value in monitor.history():
@@ -63,8 +84,7 @@ class Monitors:
             return
         number = float(value)
         self._history.setdefault(name, []).append((self.step, number))
-        for monitor in self.monitors:
-            monitor.process_scalar(name, number, self.step, self.epoch)
+        self._each(lambda m: m.process_scalar(name, number, self.step, self.epoch))
 
     def put_image(self, name: str, image: np.ndarray) -> None:
         """A picture HW, HWC or NHWC with values 0..255."""
@@ -80,21 +100,18 @@ class Monitors:
             )
         if images.dtype != np.uint8:
             images = np.clip(images, 0, 255).astype(np.uint8)
-        for monitor in self.monitors:
-            monitor.process_image(name, images, self.step, self.epoch)
+        self._each(lambda m: m.process_image(name, images, self.step, self.epoch))
 
     def put_histogram(self, name: str, values: np.ndarray) -> None:
         """The distribution of any numbers."""
         flat = np.asarray(values).reshape(-1)
         if flat.dtype.kind not in "biuf":  # bfloat16, or Python's own numbers
             flat = flat.astype(np.float64)
-        for monitor in self.monitors:
-            monitor.process_histogram(name, flat, self.step, self.epoch)
+        self._each(lambda m: m.process_histogram(name, flat, self.step, self.epoch))
 
     def put_text(self, name: str, text: str) -> None:
         """Some Markdown."""
-        for monitor in self.monitors:
-            monitor.process_text(name, text, self.step, self.epoch)
+        self._each(lambda m: m.process_text(name, text, self.step, self.epoch))
 
     def put_hyperparameters(self, values: Mapping[str, Any]) -> None:
         """What was chosen for this run, to compare runs by; other types than numbers become str."""
@@ -102,14 +119,12 @@ class Monitors:
             name: value if isinstance(value, bool | int | float | str) else str(value)
             for name, value in values.items()
         }
-        for monitor in self.monitors:
-            monitor.process_hyperparameters(plain)
+        self._each(lambda m: m.process_hyperparameters(plain))
 
     def put_graph(self, graph: bytes | Callable[[], bytes]) -> None:
         """A serialized `GraphDef`, or a function that makes it, which a thread may call."""
         make = graph if callable(graph) else lambda: graph
-        for monitor in self.monitors:
-            monitor.process_graph(make)
+        self._each(lambda m: m.process_graph(make))
 
     def put_summary(self, summary: Any) -> None:
         """A `Summary` of TensorBoard, as message or serialized; its scalars go where scalars go.
@@ -124,9 +139,10 @@ class Monitors:
             if value.HasField("simple_value"):
                 self.put_scalar(value.tag, value.simple_value)
                 continue
-            single = message(value=[value]).SerializeToString()
-            for monitor in self.monitors:
-                monitor.process_summary(single, self.step, self.epoch)
+            self._put_summary(message(value=[value]).SerializeToString())
+
+    def _put_summary(self, single: bytes) -> None:
+        self._each(lambda m: m.process_summary(single, self.step, self.epoch))
 
     def put_event(self, event: Any) -> None:
         """An `Event` of TensorBoard, as message or serialized; its step and time are set here."""
@@ -134,16 +150,14 @@ class Monitors:
         own = message.FromString(event if isinstance(event, bytes) else event.SerializeToString())
         own.step, own.wall_time = self.step, time.time()
         serialized = own.SerializeToString()
-        for monitor in self.monitors:
-            monitor.process_event(serialized, self.step, self.epoch)
+        self._each(lambda m: m.process_event(serialized, self.step, self.epoch))
 
     def put_times(self, times: EpochTimes) -> str:
         """Where the epoch's time went: scalars `time/...` in seconds. Returns the verdict."""
         line = verdict(times)
         for name, seconds in times.scalars().items():
             self.put_scalar(f"time/{name}", seconds)
-        for monitor in self.monitors:
-            monitor.process_times(times, line, self.step, self.epoch)
+        self._each(lambda m: m.process_times(times, line, self.step, self.epoch))
         return line
 
     def get_latest(self, name: str) -> float:
@@ -157,25 +171,32 @@ class Monitors:
 
     def persist(self) -> None:
         """Before a checkpoint: what was put by now must not be lost with this process."""
-        for monitor in self.monitors:
-            monitor.persist()
+        self._each(lambda m: m.persist())
 
     def flush(self) -> None:
-        for monitor in self.monitors:
-            monitor.flush(self.step, self.epoch)
+        self._each(lambda m: m.flush(self.step, self.epoch))
 
     def close(self, error: BaseException | None = None) -> None:
         """Ends and closes every monitor; the first failure is raised after all had their turn.
 
-        `error` is what ended the run; by default the exception that is being handled, if any.
+        An OSError is logged and counted instead. `error` is what ended the run; by default the
+        exception that is being handled, if any.
         """
         error = error or sys.exception()
         failure: Exception | None = None
-        for monitor in self.monitors:
-            for action in (lambda monitor=monitor: monitor.end(error), monitor.close):
-                try:
-                    action()
-                except Exception as problem:  # noqa: BLE001 (raised below, after the others)
-                    failure = failure or problem
+
+        def attempt(action: Callable[[], None]) -> None:
+            nonlocal failure
+            try:
+                action()
+            except OSError:
+                raise
+            except Exception as problem:  # noqa: BLE001 (raised below, after the others)
+                failure = failure or problem
+
+        self._each(lambda monitor: attempt(lambda: monitor.end(error)))
+        self._each(lambda monitor: attempt(monitor.close))
+        if self.failures:
+            logger.error("monitors could not write %d times in this run", self.failures)
         if failure:
             raise failure

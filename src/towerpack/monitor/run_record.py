@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -14,9 +15,11 @@ from typing import Any
 
 import msgspec
 
+from towerpack.core import logger
 from towerpack.core.files import atomic_file
 from towerpack.monitor.base import MonitorBase, RunInfo
 from towerpack.monitor.environment import environment
+from towerpack.monitor.growing_file import GrowingFile
 from towerpack.monitor.json_writer import (
     JSONWriter,
     earlier_records,
@@ -29,6 +32,7 @@ from towerpack.monitor.verdict import EpochTimes
 FORMAT = 1
 WRITE_INTERVAL = 1.0  # seconds: an epoch may be shorter than what putting a file on a disk takes
 LONGEST_ERROR = 2000  # characters of what ended a run
+_NEEDED = {"started": float, "sessions": list, "hyperparameters": dict}  # of a run that is resumed
 NOT_RANKED = ("time/", "learning_rate")  # no smaller or larger value of these is better
 
 
@@ -59,7 +63,7 @@ class RunRecord(MonitorBase):
             facts = json.loads(Path(directory, cls.FILE).read_text("utf-8"))
         except FileNotFoundError:
             return None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{Path(directory, cls.FILE)} is no run record: {error}") from error
         if not isinstance(facts, dict) or facts.get("format") != FORMAT:
             raise ValueError(f"{Path(directory, cls.FILE)} is no run record of format {FORMAT}")
@@ -74,9 +78,8 @@ class RunRecord(MonitorBase):
         self._directory = run.directory
         if run.directory is None:
             return
-        run.directory.mkdir(parents=True, exist_ok=True)
         now = time.time()
-        before = self.load(run.directory) if run.goes_on else None
+        before = _earlier_facts(run.directory) if run.goes_on else None
         self._facts = {
             "format": FORMAT,
             "state": "running",
@@ -99,9 +102,11 @@ class RunRecord(MonitorBase):
             "devices": list(run.devices),
         }
         times = earlier_records(run.directory / self.TIMES, run)
-        with atomic_file(run.directory / self.TIMES, "w") as file:
-            file.writelines(json.dumps(record) + "\n" for record in times)
+        content = "".join(json.dumps(record) + "\n" for record in times)
+        self._times = GrowingFile(run.directory / self.TIMES, content.encode())
         self._last_step, self._last_time = run.starting_step, time.monotonic()
+        run.directory.mkdir(parents=True, exist_ok=True)
+        self._times.write()
         self._write()
 
     def process_scalar(self, name: str, value: float, step: int, epoch: int) -> None:
@@ -127,8 +132,8 @@ class RunRecord(MonitorBase):
         record["callbacks_by_name"] = {
             name: asdict(cost) for name, cost in times.by_callback.items()
         }
-        with open(self._directory / self.TIMES, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        self._times.append(json.dumps(record).encode() + b"\n")
+        self._times.write()
 
     def flush(self, step: int, epoch: int) -> None:
         if self._directory is None:
@@ -163,6 +168,26 @@ class RunRecord(MonitorBase):
         with atomic_file(self._directory / self.FILE) as file:
             file.write(text)
         self._written = time.monotonic()
+
+
+def _earlier_facts(directory: Path) -> dict[str, Any] | None:
+    """The facts of the run that is resumed; what cannot be read is set aside and reported."""
+    try:
+        facts = RunRecord.load(directory)
+        if facts is not None and not all(
+            isinstance(facts.get(name), kind) for name, kind in _NEEDED.items()
+        ):
+            raise ValueError(f"{directory / RunRecord.FILE} lacks some of {sorted(_NEEDED)}")
+    except OSError as error:
+        logger.warning("%s cannot be read: %s", directory / RunRecord.FILE, error)
+        return None
+    except ValueError as error:
+        aside = directory / f"{RunRecord.FILE}.damaged"
+        with contextlib.suppress(OSError):  # the new one replaces it anyway
+            os.replace(directory / RunRecord.FILE, aside)
+        logger.warning("%s; it is now %s, and a new one begins", error, aside)
+        return None
+    return facts
 
 
 def note_point(

@@ -58,6 +58,9 @@ def _last_epoch(directory: Path) -> int | None:
     epoch = JSONWriter.load_existing_epoch_number(directory)
     path = directory / JSONWriter.LIST
     if epoch is None and path.exists():  # tensorpack wrote only the list
-        records = json.loads(path.read_text())
-        epoch = int(records[-1]["epoch_num"]) if records else None
+        try:
+            records = json.loads(path.read_bytes())
+            epoch = int(records[-1]["epoch_num"]) if records else None
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            logger.warning("%s is damaged, so it does not give the epoch: %s", path, error)
     return epoch

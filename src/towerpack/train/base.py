@@ -165,6 +165,7 @@ class Trainer:
         self._begin(steps_per_epoch, starting_epoch)
         self.monitors.open(self._run_info())
         error: BaseException | None = None
+        failed = False
         try:
             with self._interrupts.catching():
                 self._at_monitors()
@@ -178,15 +179,24 @@ class Trainer:
             logger.info("training was stopped: %s", str(reason) or "a callback asked for it")
             error = self._interrupts.error()
         except BaseException as reason:
-            error = reason
+            error, failed = reason, True
             raise
         finally:
+            self._finish(error, failed)
+        if error is not None:
+            raise error
+
+    def _finish(self, error: BaseException | None, failed: bool) -> None:
+        """Ends callbacks and monitors; what fails here must not replace what made the run fail."""
+        try:
             try:
                 self.callbacks.after_train()
             finally:
                 self.monitors.close(error)
-        if error is not None:
-            raise error
+        except Exception as another:
+            if not failed:
+                raise
+            logger.error("after the run had failed: %s: %s", type(another).__name__, another)
 
     def _run_info(self) -> RunInfo:
         directory = logger.get_logger_dir()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from types import FrameType
+from types import FrameType, TracebackType
 
 from towerpack.core import logger
 
@@ -36,6 +38,7 @@ class Interrupts:
     def _note(self, number: int, frame: FrameType | None) -> None:
         received = signal.Signals(number)
         if self.received is not None:
+            _skip_the_interpreters_end()
             raise _error(received)
         self.received = received
         logger.warning(
@@ -45,6 +48,28 @@ class Interrupts:
     def error(self) -> BaseException | None:
         """What to raise when everything is saved, if a signal came."""
         return None if self.received is None else _error(self.received)
+
+
+def _skip_the_interpreters_end() -> None:
+    """Has a KeyboardInterrupt that nothing catches end the process at once.
+
+    The interpreter would wait for threads, a checkpoint's writer among them, and take TensorFlow
+    apart, which lasts seconds. Workers end with the process.
+    """
+    print_it = sys.excepthook
+
+    def leave(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        print_it(kind, error, traceback)
+        if issubclass(kind, KeyboardInterrupt):
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed
+                    stream.flush()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    sys.excepthook = leave
 
 
 def _error(received: signal.Signals) -> BaseException:

@@ -96,11 +96,22 @@ def test_the_archive_is_unpacked(tmp_path, monkeypatch):
     assert {p.name for p in place.iterdir()} == {"cifar-10-python.tar.gz", "cifar-10-batches-py"}
 
 
-def test_B6_an_archive_that_reaches_out_is_refused(tmp_path):
+def test_F12_an_archive_on_the_disk_is_checked(tmp_path):
+    write(tmp_path / "made", cifar.CIFAR10)
+    with tarfile.open(tmp_path / "cifar-10-python.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "made" / cifar.CIFAR10.folder, cifar.CIFAR10.folder)
+    with pytest.raises(ValueError, match="cifar-10-python.tar.gz is damaged .* expected sha256"):
+        Cifar10("test", dir=tmp_path)
+    assert not (tmp_path / cifar.CIFAR10.folder).exists()
+
+
+def test_B6_an_archive_that_reaches_out_is_refused(tmp_path, monkeypatch):
     with tarfile.open(tmp_path / "cifar-10-python.tar.gz", "w:gz") as tar:
         member = tarfile.TarInfo("../owned")
         member.size = 1
         tar.addfile(member, io.BytesIO(b"x"))
+    sum_ = hashlib.sha256((tmp_path / "cifar-10-python.tar.gz").read_bytes()).hexdigest()
+    monkeypatch.setattr(Cifar10, "kind", replace(cifar.CIFAR10, sha256=sum_))
     with pytest.raises(ValueError, match="cannot be unpacked"):
         Cifar10("test", dir=tmp_path)
     assert not (tmp_path.parent / "owned").exists()

@@ -9,15 +9,30 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from towerpack.dataflow.dataset import BSDS500, Caltech101Silhouettes, SVHNDigit
+from towerpack.core.files import sha256_of
+from towerpack.dataflow.dataset import (
+    BSDS500,
+    Caltech101Silhouettes,
+    SVHNDigit,
+    caltech101_silhouettes,
+    svhn,
+)
+from towerpack.dataflow.dataset.location import get_dataset_path
+from towerpack.dataflow.dataset.matlab import read_mat
 
 GENERATOR = np.random.default_rng(0)
 
 
-def test_svhn(tmp_path):
+def save_svhn(path, monkeypatch, content):
+    """Writes a file, and has its sum taken for the published one."""
+    savemat(path, content)
+    monkeypatch.setitem(svhn.SHA256, "train", sha256_of(path))
+
+
+def test_svhn(tmp_path, monkeypatch):
     images = GENERATOR.integers(0, 255, (32, 32, 3, 6), dtype=np.uint8)
     labels = np.array([[1], [10], [3], [4], [10], [9]], np.uint8)
-    savemat(tmp_path / "train_32x32.mat", {"X": images, "y": labels})
+    save_svhn(tmp_path / "train_32x32.mat", monkeypatch, {"X": images, "y": labels})
     flow = SVHNDigit("train", data_dir=tmp_path, shuffle=False)
     assert [int(label) for _, label in flow] == [1, 0, 3, 4, 0, 9]
     np.testing.assert_array_equal(flow[2][0], images[..., 2])
@@ -29,14 +44,17 @@ def test_svhn(tmp_path):
         SVHNDigit("val", data_dir=tmp_path)
 
 
-def test_F12_a_damaged_mat_file_is_named(tmp_path):
+def test_F12_a_damaged_mat_file_is_named(tmp_path, monkeypatch):
     path = tmp_path / "train_32x32.mat"
-    savemat(path, {"X": np.zeros((32, 32, 3, 6), np.uint8), "y": np.ones((6, 1))})
+    content = {"X": np.zeros((32, 32, 3, 6), np.uint8), "y": np.ones((6, 1))}
+    save_svhn(path, monkeypatch, content)
     whole = path.read_bytes()
-    for content in (whole[:-300], whole[:50], b"nonsense" * 40):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match="train_32x32.mat is no whole MATLAB file"):
+    for damaged in (whole[:-300], whole[:50], b"nonsense" * 40):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="train_32x32.mat is damaged .* expected sha256"):
             SVHNDigit("train", data_dir=tmp_path)
+        with pytest.raises(ValueError, match="train_32x32.mat is no whole MATLAB file"):
+            read_mat(path)
 
 
 def test_caltech101_silhouettes(tmp_path):
@@ -54,6 +72,24 @@ def test_caltech101_silhouettes(tmp_path):
     assert flow.get_label_names() == ["bear", "cat"]
     with pytest.raises(FileNotFoundError, match="fetch https"):
         Caltech101Silhouettes("val", dir=tmp_path / "none")
+
+
+def test_F12_without_a_published_sum_that_of_the_first_download_counts(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOWERPACK_DATASET", str(tmp_path / "cache"))
+    content = {"classnames": np.array([["bear"]], object)}
+    for name in ("train", "val", "test"):
+        content |= {f"{name}_data": np.zeros((4, 784)), f"{name}_labels": np.ones((4, 1))}
+    source = tmp_path / "caltech101_silhouettes_28_split1.mat"
+    savemat(source, content)
+    monkeypatch.setattr(caltech101_silhouettes, "ADDRESS", source.as_uri())
+    for _ in range(2):
+        assert len(Caltech101Silhouettes("val")) == 4
+    file = get_dataset_path("caltech101_data") / source.name
+    damaged = bytearray(file.read_bytes())
+    damaged[-1] ^= 1
+    file.write_bytes(damaged)
+    with pytest.raises(ValueError, match=f"{file} is damaged .* expected sha256"):
+        Caltech101Silhouettes("val")
 
 
 def truth(shape: tuple[int, int], people: int) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import struct
 import uuid
 from pathlib import Path
 
@@ -85,14 +86,39 @@ def test_F12_a_truncated_file_loses_its_end_alone():
     assert list(flow) == RECORDS[:-1] and flow.skipped == 1
 
 
-def test_an_index_of_another_file_is_not_used():
+@pytest.mark.parametrize("count", [5, 0])
+def test_F25_a_file_cut_between_two_records_is_an_error(count):
     write("x", RECORDS)
-    stale = index_path("x").read_bytes()
+    file = TFRecordData("x").files[0]
+    Path("x").write_bytes(Path("x").read_bytes()[: file.starts[count]])
+    whole = f"{count} whole records, its index .x.index says .* and {len(RECORDS)} records"
+    with pytest.raises(CorruptRecord, match=f"^x has .* {whole}"):
+        TFRecordData("x")
+    flow = TFRecordData("x", on_error="skip")
+    assert list(flow) == RECORDS[:count] and flow.skipped == len(RECORDS) - count
+    build_index("x")
+    assert list(TFRecordData("x")) == RECORDS[:count]
+
+
+def test_F25_an_index_of_a_smaller_file_is_an_error():
     write("x", RECORDS[:5])
+    stale = index_path("x").read_bytes()
+    write("x", RECORDS)
     index_path("x").write_bytes(stale)
-    flow = TFRecordData("x")
-    assert not flow.files[0].indexed and list(flow) == RECORDS[:5]
-    assert build_index("x") == 5 and TFRecordData("x").files[0].indexed
+    for on_error in ("raise", "skip"):
+        with pytest.raises(CorruptRecord, match="the file was cut or changed"):
+            TFRecordData("x", on_error=on_error)
+    assert build_index("x") == len(RECORDS)
+    assert list(TFRecordData("x")) == RECORDS
+
+
+@pytest.mark.parametrize("length", [1 << 40, (1 << 64) - 1])
+def test_F12_a_giant_length_under_GZIP_is_an_error_that_names_the_file(length):
+    head = struct.pack("<Q", length)
+    with gzip.open("x", "wb") as file:
+        file.write(head + struct.pack("<I", masked_crc(head)) + b"little")
+    with pytest.raises(CorruptRecord, match="^x, record 0 is truncated"):
+        list(TFRecordData("x"))
 
 
 def test_a_damaged_index_is_an_error_that_says_so():

@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 
+import google_crc32c
 import pytest
 import zmq
 
@@ -16,13 +17,18 @@ from towerpack.core import codec
 from towerpack.dataflow.base import DataFlowTerminated
 from towerpack.dataflow.remote import CurveKeys, LinkOptions, RemoteDataZMQ, send_dataflow_zmq
 from towerpack.dataflow.remote.inbox import MAX_STREAMS, Inbox
+from towerpack.dataflow.remote.link import Endpoints
 from towerpack.dataflow.remote.link_options import LinkCounts, Peer
-from towerpack.dataflow.remote.messages import Bye, Data, Leave, Status, Take, pack
+from towerpack.dataflow.remote.messages import MARK, Bye, Data, Leave, Status, Take, pack
 from towerpack.dataflow.remote.outbox import MAX_RECEIVERS, Outbox
+from towerpack.dataflow.remote.pump import Pump
 
 TOTAL = 200
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
+
+_BODY = b"\x93\xa5leave\xa1s\xa2\xff\xfe"
+NOT_UTF8 = MARK + google_crc32c.value(_BODY).to_bytes(4, "little") + _BODY
 
 
 @pytest.mark.parametrize(
@@ -106,15 +112,26 @@ def test_F17_garbage_frames_are_dropped_and_counted():
         [pack(Data("s", 1, 0, 0, len(record), codec.checksum_of(record)))],  # without its record
         [pack(Take(1, "receiver"))],  # what a receiver says to a sender
         [pack(Bye("receiver", "s", 1, 3))],
+        [NOT_UTF8],
     ]
     strays = [[pack(Data("s", 1, 0, 0, len(record), codec.checksum_of(record))), record]]
     with stranger(receiver.address) as dealer:
         for frames in (garbage + strays) * 20:
             dealer.send_multipart(frames)
         counts = receiver.flow.counts
-        wait_for(lambda: counts.garbage + counts.strayed >= 220, "garbage to be counted")
+        wait_for(lambda: counts.garbage + counts.strayed >= 240, "garbage to be counted")
         receiver.finish()
-    assert (counts.garbage, counts.strayed) == (200, 20)
+    assert (counts.garbage, counts.strayed) == (220, 20)
+
+
+def test_F17_a_sender_drops_and_counts_text_that_is_not_UTF8():
+    address, counts = f"tcp://127.0.0.1:{free_port()}", LinkCounts()
+    outbox = Outbox(HWM, FAST, counts)
+    pump = Pump(outbox, Endpoints([address], True, HWM, FAST), counts)
+    with stranger(address) as dealer:
+        dealer.send(NOT_UTF8)
+        wait_for(lambda: counts.garbage == 1, "the message to be counted")
+    pump.close()
 
 
 def raw(port, *parts):

@@ -70,6 +70,8 @@ def test_F17_any_flipped_bit_is_found(message, data):
 @example(msgspec.msgpack.encode(["data", "s", 1]))
 @example(msgspec.msgpack.encode(["leave", "s", "x" * (MAX_REASON + 1)]))
 @example(msgspec.msgpack.encode(["surprise"]))
+@example(b"\x93\xa5leave\xa1s\xa2\xff\xfe")  # text that is not UTF-8
+@example(b"\x93\xa5leave\xa1s\xa3\xed\xa0\x80")  # half of a surrogate pair
 def test_F17_sealed_garbage_is_refused(body):
     import google_crc32c
 

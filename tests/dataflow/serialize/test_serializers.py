@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 import subprocess
 import sys
@@ -181,7 +183,7 @@ def test_B6_malicious_keys_are_refused():
 
 def test_B6_a_pickled_npz_is_refused():
     np.savez("x.npz", buffer=np.array([Malicious()], object))
-    with pytest.raises(CorruptRecord, match="allow_pickle=False"):
+    with pytest.raises(CorruptRecord, match="x.npz, buffer.npy holds pickled"):
         NumpySerializer.load("x.npz")
     assert not Path("owned").exists()
 
@@ -250,3 +252,27 @@ def test_B2_bfloat16_is_read_by_workers_and_by_the_shell(serializer):
     verify = f"from towerpack.cli import app; app(['data', 'verify', {path!r}])"
     finished = subprocess.run([sys.executable, "-c", verify], capture_output=True, text=True)
     assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+FULL_DISK = """
+import sys
+import numpy as np
+from towerpack.dataflow.serialize import HDF5Serializer
+
+rows = ([np.random.rand(64, 64), i] for i in range(2000))
+try:
+    HDF5Serializer.save(rows, sys.argv[1] + "/x.h5", ["x", "y"])
+except OSError as error:
+    print("OSError", error.errno)
+"""
+
+
+@pytest.mark.parametrize("size", ["1m", "8m"])
+def test_F10_hdf5_on_a_full_disk_is_an_error_and_no_crash(tmp_path, size):
+    script = f'mount -t tmpfs -o size={size} tmpfs "$1" || exit 77; "$2" -c "$3" "$1"; ls "$1"'
+    command = ["unshare", "-m", "sh", "-c", script, "sh", str(tmp_path), sys.executable, FULL_DISK]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if run.returncode == 77 or "unshare:" in run.stderr:
+        pytest.skip(f"no mounts here: {run.stderr.strip()}")
+    assert (run.stdout, run.stderr) == (f"OSError {errno.ENOSPC}\n", "")

@@ -8,7 +8,45 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from towerpack.core.files import TEMPORARY_MARK, DownloadError, download, fsync_path
+from towerpack.core.files import (
+    TEMPORARY_MARK,
+    DownloadError,
+    atomic_file,
+    download,
+    fsync_path,
+    sha256_of,
+)
+
+
+def fetched(
+    path: Path, urls: Sequence[str], sha256: str | None, dir_given: bool, missing: str, advice: str
+) -> Path:
+    """The file `path`, its sum compared; if it is missing, it is downloaded first.
+
+    Nothing is fetched into a directory that the user named (`dir_given`): it has the file, or it is
+    an error. Where the authors publish no sum (`sha256` is None), that of the first download is
+    noted in `<path>.sha256`, and compared from then on.
+    """
+    note = path.with_name(f"{path.name}.sha256")
+    if not path.is_file():
+        if dir_given:
+            raise FileNotFoundError(f"{missing}; {advice}")
+        try:
+            download(list(urls), path, sha256)
+        except DownloadError as error:
+            raise DownloadError(f"{error}\n{advice}, by whatever means") from error
+        if sha256 is None:
+            with atomic_file(note, "w") as file:
+                file.write(f"{sha256_of(path)}  {path.name}\n")
+        return path
+    noted = note.read_text(errors="replace").split() if note.is_file() else []
+    expected = sha256 or (noted[0] if noted else None)
+    if expected is not None and (found := sha256_of(path)) != expected:
+        raise ValueError(
+            f"{path} is damaged or another file: expected sha256 {expected}, received {found}; "
+            f"delete it, then {advice}"
+        )
+    return path
 
 
 def unpacked(
@@ -23,14 +61,8 @@ def unpacked(
     if target.is_dir():
         return target
     archive = place / urls[0].rpartition("/")[2]
-    if not archive.is_file():
-        advice = f"fetch {urls[0]} into {place}"
-        if dir_given:
-            raise FileNotFoundError(f"{place} has neither {folder} nor {archive.name}; {advice}")
-        try:
-            download(list(urls), archive, sha256)
-        except DownloadError as error:
-            raise DownloadError(f"{error}\n{advice}, by whatever means") from error
+    missing = f"{place} has neither {folder} nor {archive.name}"
+    fetched(archive, urls, sha256, dir_given, missing, f"fetch {urls[0]} into {place}")
     unpack(archive, target)
     return target
 
@@ -47,16 +79,11 @@ def unpack(archive: Path, target: Path) -> None:
         fsync_path(place)
 
 
-def download_archive_into(place: Path, url: str, dir_given: bool, needed: str) -> None:
+def download_archive_into(place: Path, urls: Sequence[str], dir_given: bool, needed: str) -> None:
     """Fetches a small archive of loose files and unpacks them into `place`."""
-    archive = place / url.rpartition("/")[2]
-    if not archive.is_file():
-        if dir_given:
-            raise FileNotFoundError(f"{place} has no {needed}; unpack {url} into it")
-        try:
-            download(url, archive)
-        except DownloadError as error:
-            raise DownloadError(f"{error}\nunpack {url} into {place}, by whatever means") from error
+    archive = place / urls[0].rpartition("/")[2]
+    advice = f"unpack {urls[0]} into {place}"
+    fetched(archive, urls, None, dir_given, f"{place} has no {needed}", advice)
     with tempfile.TemporaryDirectory(prefix=archive.name + TEMPORARY_MARK, dir=place) as temporary:
         _extract(archive, temporary)
         if not Path(temporary, needed).is_file():

@@ -14,7 +14,10 @@ from towerpack.dataflow.format.image_files import read_image
 from towerpack.dataflow.format.record_source import OnError, RecordSource
 from towerpack.dataflow.shuffled_source import shuffle_train
 
-ADDRESS = "http://www.eecs.berkeley.edu/Research/Projects/CS/vision/grouping/BSR/BSR_bsds500.tgz"
+ADDRESSES = tuple(
+    f"https://{host}.berkeley.edu/Research/Projects/CS/vision/grouping/BSR/BSR_bsds500.tgz"
+    for host in ("www2.eecs", "www.eecs")
+)
 FOLDER = "BSR"
 
 
@@ -24,7 +27,7 @@ class BSDS500(RecordSource):
     The second is the fraction of the people who saw a boundary at each pixel. Upright images are
     transposed, so that all have one shape. Random access; every image once per pass; only 'train'
     is shuffled by default. Read from `data_dir`, else from `get_dataset_path('bsds500_data')`,
-    where the archive is downloaded to; its authors publish no sum.
+    where the archive is downloaded to.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class BSDS500(RecordSource):
             raise ValueError(f"expected 'train', 'val' or 'test', received {name!r}")
         given = data_dir is not None
         place = Path(data_dir).expanduser() if data_dir else get_dataset_path("bsds500_data")
-        data = unpacked(place, FOLDER, [ADDRESS], None, given) / "BSDS500" / "data"
+        data = unpacked(place, FOLDER, ADDRESSES, None, given) / "BSDS500" / "data"
         self.images = sorted((data / "images" / name).glob("*.jpg"))
         if not self.images:
             raise FileNotFoundError(f"{data / 'images' / name} has no .jpg files")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from towerpack.core.files import DownloadError, download
+from towerpack.dataflow.dataset.archive import fetched
 from towerpack.dataflow.dataset.location import get_dataset_path
 from towerpack.dataflow.dataset.matlab import read_mat
 from towerpack.dataflow.from_arrays import DataFromArrays
@@ -19,9 +19,8 @@ SIDE = 28
 class Caltech101Silhouettes(DataFromArrays):
     """Outlines of objects, `[28x28 float32 of 0 and 1, label 0..100]`; 'train', 'val' or 'test'.
 
-    Random access; every image once per pass; only the training part
-    is shuffled by default. The .mat file is read from `dir`, else from
-    `get_dataset_path('caltech101_data')`, where it is downloaded to; its authors publish no sum.
+    Random access; every image once per pass; only 'train' is shuffled by default. The .mat file is
+    read from `dir`, else from `get_dataset_path('caltech101_data')`, where it is downloaded to.
     """
 
     def __init__(
@@ -50,12 +49,5 @@ class Caltech101Silhouettes(DataFromArrays):
 def _find(dir: str | Path | None) -> Path:
     place = Path(dir).expanduser() if dir is not None else get_dataset_path("caltech101_data")
     path = place / ADDRESS.rpartition("/")[2]
-    if path.is_file():
-        return path
-    advice = f"fetch {ADDRESS} into {place}"
-    if dir is not None:
-        raise FileNotFoundError(f"{place} has no {path.name}; {advice}")
-    try:
-        return download(ADDRESS, path)
-    except DownloadError as error:
-        raise DownloadError(f"{error}\n{advice}, by whatever means") from error
+    missing, advice = f"{place} has no {path.name}", f"fetch {ADDRESS} into {place}"
+    return fetched(path, [ADDRESS], None, dir is not None, missing, advice)

@@ -11,7 +11,11 @@ from towerpack.dataflow.dataset.idx_files import IdxFile, IdxSet
 from towerpack.dataflow.dataset.location import get_dataset_path
 from towerpack.dataflow.shuffled_source import shuffle_train
 
-ADDRESSES = ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",)
+# Keras' copy first, since the authors' server speaks no https; the sums decide.
+ADDRESSES = (
+    "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+)
 # Where the Debian package dataset-fashion-mnist puts the files.
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 LABELS = (

@@ -12,7 +12,11 @@ from towerpack.dataflow.dataset.archive import download_archive_into
 from towerpack.dataflow.dataset.location import get_dataset_path
 from towerpack.dataflow.format.proto import blob_class
 
-ADDRESS = "http://dl.caffe.berkeleyvision.org/caffe_ilsvrc12.tar.gz"
+# The authors' own server speaks no https: a mirror comes first.
+ADDRESSES = (
+    "https://download.openmmlab.com/mmclassification/datasets/imagenet/meta/caffe_ilsvrc12.tar.gz",
+    "http://dl.caffe.berkeleyvision.org/caffe_ilsvrc12.tar.gz",
+)
 SYNSET_FOLDER = re.compile(r"n\d{8}")
 PARTS = ("train", "val", "test")
 
@@ -21,14 +25,14 @@ class ILSVRCMeta:
     """Image lists, class names and the mean image of ILSVRC12.
 
     Read from `dir`, else from `get_dataset_path('ilsvrc_metadata')`, where Caffe's small archive of
-    them is downloaded to (no sum is published).
+    them is downloaded to.
     """
 
     def __init__(self, dir: str | Path | None = None):
         given = dir is not None
         self.dir = Path(dir).expanduser() if dir else get_dataset_path("ilsvrc_metadata")
         if not (self.dir / "synsets.txt").is_file():
-            download_archive_into(self.dir, ADDRESS, given, needed="synsets.txt")
+            download_archive_into(self.dir, ADDRESSES, given, needed="synsets.txt")
 
     def get_synset_words_1000(self) -> dict[int, str]:
         """{label: 'n01440764 tench, Tinca tinca'}."""
@@ -82,5 +86,5 @@ class ILSVRCMeta:
     def _lines(self, name: str) -> list[str]:
         path = self.dir / name
         if not path.is_file():
-            raise FileNotFoundError(f"{self.dir} has no {name}; unpack {ADDRESS} into it")
+            raise FileNotFoundError(f"{self.dir} has no {name}; unpack {ADDRESSES[0]} into it")
         return [line.strip() for line in path.read_text().splitlines() if line.strip()]

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from towerpack.core.files import DownloadError, download
+from towerpack.dataflow.dataset.archive import fetched
 from towerpack.dataflow.dataset.location import get_dataset_path
 from towerpack.dataflow.dataset.matlab import read_mat
 from towerpack.dataflow.from_arrays import DataFromArrays
 from towerpack.dataflow.shuffled_source import shuffle_train
 
+# Its server speaks no https; the sums decide.
 ADDRESS = "http://ufldl.stanford.edu/housenumbers/"
 # As TensorFlow Datasets and torchvision have them.
 SHA256 = {
@@ -24,10 +25,9 @@ SHA256 = {
 class SVHNDigit(DataFromArrays):
     """SVHN's cropped digits, `[32x32x3 uint8 RGB, label 0..9]`; 'train', 'test' or 'extra'.
 
-    Random access; every image once per pass; only the training part
-    is shuffled by default. The .mat files are read from `data_dir`, else from
-    `get_dataset_path('svhn_data')`, where they are downloaded to. The digit 0, which the files call
-    10, is 0.
+    Random access; every image once per pass; only 'train' is shuffled by default. The .mat files
+    are read from `data_dir`, else from `get_dataset_path('svhn_data')`, where they are downloaded
+    to; their sums are compared. The digit 0, which the files call 10, is 0.
     """
 
     def __init__(
@@ -57,15 +57,9 @@ def _load(name: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarra
         raise ValueError(f"expected 'train', 'test' or 'extra', received {name!r}")
     file = f"{name}_32x32.mat"
     place = Path(data_dir).expanduser() if data_dir is not None else get_dataset_path("svhn_data")
-    path = place / file
-    if not path.is_file():
-        advice = f"fetch {ADDRESS}{file} into {place}"
-        if data_dir is not None:
-            raise FileNotFoundError(f"{place} has no {file}; {advice}")
-        try:
-            download(ADDRESS + file, path, SHA256[name])
-        except DownloadError as error:
-            raise DownloadError(f"{error}\n{advice}, by whatever means") from error
+    missing, advice = f"{place} has no {file}", f"fetch {ADDRESS}{file} into {place}"
+    given = data_dir is not None
+    path = fetched(place / file, [ADDRESS + file], SHA256[name], given, missing, advice)
     content = read_mat(path)
     labels = content["y"].reshape(-1).astype(np.int32)
     labels[labels == 10] = 0

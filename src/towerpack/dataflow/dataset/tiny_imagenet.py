@@ -11,7 +11,7 @@ from towerpack.dataflow.dataset.labelled_images import (
 from towerpack.dataflow.format.record_source import OnError
 from towerpack.dataflow.shuffled_source import shuffle_train
 
-ADDRESS = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+ADDRESS = "https://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
 
 class TinyImageNet(LabelledImages):

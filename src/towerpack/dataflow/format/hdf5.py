@@ -15,6 +15,9 @@ from towerpack.dataflow.format.corrupt import CorruptRecord
 from towerpack.dataflow.format.per_process import PerProcess
 from towerpack.dataflow.shuffled_source import ShuffledSource
 
+# What h5py raises at damaged bytes: its translation of HDF5's errors, by the place of the damage.
+H5PY_ERRORS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError)
+
 
 class HDF5Data(ShuffledSource):
     """Datapoints from the rows of equally long datasets of an HDF5 file: `[first, second, ...]`.
@@ -56,7 +59,7 @@ class HDF5Data(ShuffledSource):
     def read(self, row: int) -> Any:
         try:
             return [data[row] for data in self._datasets]
-        except OSError as error:
+        except H5PY_ERRORS as error:
             raise CorruptRecord(f"{self.path}, row {row}: {error}") from error
 
     def read_rows(self, rows: np.ndarray) -> list[Any]:
@@ -83,7 +86,7 @@ class HDF5Data(ShuffledSource):
             unique, back = np.unique(rows, return_inverse=True)
             try:
                 return data[unique][back]
-            except OSError as error:
+            except H5PY_ERRORS as error:
                 raise CorruptRecord(f"{self.path}, {data.name}: {error}") from error
 
         return fetch
@@ -102,15 +105,18 @@ def _open(path: Path, names: list[str], in_memory: bool) -> _Opened:
         raise FileNotFoundError(f"there is no file {path}")
     try:
         file = h5py.File(path, "r", locking=False)
-    except OSError as error:
+    except H5PY_ERRORS as error:
         raise CorruptRecord(f"{path} is no HDF5 file, or is truncated: {error}") from error
     try:
-        datasets = [_dataset(h5py, file, name, path) for name in names]
+        try:
+            datasets = [_dataset(h5py, file, name, path) for name in names]
+        except (OSError, RuntimeError) as error:
+            raise CorruptRecord(f"{path} is damaged: {error}") from error
         if not in_memory:
             return _Opened(file, datasets)
         try:
             loaded = [data[...] for data in datasets]
-        except OSError as error:
+        except H5PY_ERRORS as error:
             raise CorruptRecord(f"{path} is damaged: {error}") from error
     except BaseException:
         file.close()

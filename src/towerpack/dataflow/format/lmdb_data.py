@@ -63,11 +63,14 @@ class LMDBData(RecordSource):
             if index is None:
                 return np.arange(len(database))
             keys = _stored_keys(database.value(index), f"{self.path}, record {KEYS_RECORD!r}")
+            missing: type[Exception] = CorruptRecord  # the database contradicts itself
+        else:
+            missing = KeyError
         table = database.numbers()
         wanted = [key.encode() if isinstance(key, str) else bytes(key) for key in keys]
         for key in wanted:
             if key not in table:
-                raise KeyError(f"{self.path} has no key {key!r}")
+                raise missing(f"{self.path} has no key {key!r}")
         return np.array([table[key] for key in wanted], np.int64)
 
     def count(self) -> int:

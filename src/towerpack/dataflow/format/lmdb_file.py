@@ -14,6 +14,7 @@ leaf pages; values that do not fit into a leaf lie on overflow pages of their ow
 from __future__ import annotations
 
 import bisect
+import itertools
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,10 @@ class LMDBFile:
         self._key_ends = np.cumsum([0, *map(len, keys)], dtype=np.int64)
         if len(keys) != self._entries:
             raise self._damaged(f"it says {self._entries} records, its tree holds {len(keys)}")
+        if not self._flags and any(a >= b for a, b in itertools.pairwise(keys)):
+            raise self._damaged("the keys in its tree are not in order")
+        if len(np.unique(self.offsets)) != len(self.offsets):
+            raise self._damaged("two records have their values in the same place")
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -109,8 +114,15 @@ class LMDBFile:
         if size < 512 or size > MAX_PAGE or size & (size - 1):
             raise self._damaged(f"a page size of {size}")
         second = self._meta_at(size)
-        metas = [meta for meta in (first, second) if meta is not None]
-        latest = max(metas, key=lambda meta: meta[-1])
+        if second is None:
+            raise self._damaged("its second meta page")
+        # LMDB writes them in turn: transaction n to page n mod 2, which leaves n - 1 on the other.
+        # A number that was damaged would make an older state of the database the latest one.
+        transactions = first[-1], second[-1]
+        in_turn = transactions[0] % 2 == 0 and abs(transactions[0] - transactions[1]) == 1
+        if transactions != (0, 0) and not in_turn:
+            raise self._damaged(f"its meta pages say transactions {transactions}")
+        latest = max(first, second, key=lambda meta: meta[-1])
         main = latest[12:20]  # pad, flags, depth, branch, leaf and overflow pages, entries, root
         self._flags, self._entries, self._root = main[1], main[6], main[7]
         self._last_page = latest[-2]
@@ -130,8 +142,8 @@ class LMDBFile:
         if number > self._last_page:
             raise self._damaged(f"page {number} is asked for, the last is {self._last_page}")
         page = bytes(self.file.read(number * self._page_size, self._page_size, f"page {number}"))
-        _, _, flags, lower, upper = _PAGE.unpack_from(page)
-        if not PAGE_HEADER <= lower <= upper <= self._page_size:
+        own_number, _, flags, lower, upper = _PAGE.unpack_from(page)
+        if own_number != number or not PAGE_HEADER <= lower <= upper <= self._page_size:
             raise self._damaged(f"page {number} has no valid header")
         pointers = np.frombuffer(page, "<u2", (lower - PAGE_HEADER) // 2, PAGE_HEADER)
         pointers = pointers.astype(np.int64)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import zipfile
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from towerpack.dataflow.format.corrupt import CorruptRecord
 from towerpack.dataflow.format.file_list import Paths, file_list
 from towerpack.dataflow.format.record_source import OnError, RecordSource
 from towerpack.dataflow.from_arrays import DataFromArrays
+
+ZIP_END = 22  # bytes of the record at the end of a zip file, without the comment after it
+ZIP64_COUNT = 0xFFFF  # stands there for a number of members that is written elsewhere
 
 
 class NumpyColumns(DataFromArrays):
@@ -89,20 +93,74 @@ class NumpyFiles(RecordSource):
         return load_array(path) if path.suffix == ".npy" else load_arrays(path)
 
 
+class PickledArray(CorruptRecord):
+    """A file holds pickled Python objects, which are never read."""
+
+
 def load_array(path: Path, mapped: bool = False) -> np.ndarray:
     """The array of a .npy file; `CorruptRecord` if it is truncated, damaged or holds pickles."""
-    try:
-        # numpy compares the file's size with the shape before it maps it.
-        return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise CorruptRecord(f"{path} cannot be read as a .npy file: {error}") from error
+    if not mapped:
+        with open(path, "rb") as file:
+            return read_array(file, str(path))
+    with _naming(str(path)):
+        array = np.lib.format.open_memmap(path, mode="r")
+    expected = array.offset + array.nbytes
+    if path.stat().st_size != expected:
+        raise CorruptRecord(
+            f"{path} has {path.stat().st_size} bytes, its header says {expected}: cut or damaged"
+        )
+    return array
 
 
 def load_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by name; `CorruptRecord` if it is damaged or holds pickles."""
+    with open(path, "rb") as file, _naming(str(path)), zipfile.ZipFile(file) as archive:
+        arrays = {}
+        _check_directory(file, archive, str(path))
+        for name in archive.namelist():
+            with archive.open(name) as member:
+                arrays[name.removesuffix(".npy")] = read_array(member, f"{path}, {name}")
+        return arrays
+
+
+def _check_directory(file: IO[bytes], archive: zipfile.ZipFile, path: str) -> None:
+    """Compares the number of members: a wrong length in the directory makes `zipfile` skip some."""
+    end = file.seek(-ZIP_END - len(archive.comment), os.SEEK_END)
+    expected = int.from_bytes(file.read(ZIP_END)[10:12], "little")
+    found = len(archive.namelist())
+    if expected not in (found, ZIP64_COUNT) or (end and not found):
+        raise CorruptRecord(
+            f"{path} is damaged: of its {end + ZIP_END} bytes {found} arrays can be read, and its "
+            f"end says {expected}"
+        )
+
+
+def read_array(file: IO[bytes], name: str) -> np.ndarray:
+    """The array of an open .npy file, which must hold nothing else.
+
+    `CorruptRecord`, with `name`, if it is damaged or holds pickles.
+    """
+    with _naming(name):
+        array = np.lib.format.read_array(file, allow_pickle=False)
+        # Of a zip file this also compares the checksum, which takes place at the member's end.
+        if file.read(1):
+            raise CorruptRecord(f"{name} holds more bytes than its header says: it is damaged")
+    return array
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Turns whatever numpy, `zipfile` and their parsers raise at damaged bytes into CorruptRecord.
+
+    It is not only ValueError: a damaged header is parsed as Python, a damaged size is allocated.
+    """
     try:
-        # Opened here, since numpy leaves a file open that it cannot read.
-        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-        raise CorruptRecord(f"{path} cannot be read as an .npz file: {error}") from error
+        yield
+    except (CorruptRecord, FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:
+        if "allow_pickle" in str(error):  # numpy's text advises to allow it
+            raise PickledArray(
+                f"{name} holds pickled Python objects, which are never read: store plain arrays"
+            ) from None
+        raise CorruptRecord(f"{name} cannot be read as NumPy's arrays: {error}") from error

@@ -24,6 +24,8 @@ from towerpack.dataflow.format.record_source import OnError, RecordSource
 
 GROUPS_KEPT = 4  # row groups in memory per process: neighbours come from the same one
 ROWS_PER_GROUP = 1024  # small, since to read one row its whole group is read
+# pyarrow's own errors are kinds of these.
+PYARROW_ERRORS = (OSError, ValueError, KeyError, TypeError, NotImplementedError, MemoryError)
 
 _Groups = OrderedDict[int, dict[str, Any]]
 
@@ -54,11 +56,10 @@ class ParquetData(RecordSource):
         self._groups: list[tuple[int, int]] = []  # file and group number
         sizes = []
         for which, handle in enumerate(self._files):
-            metadata = handle.get().metadata
-            self._check_columns(handle.get().schema_arrow.names, which)
-            for group in range(metadata.num_row_groups):
-                self._groups.append((which, group))
-                sizes.append(metadata.row_group(group).num_rows)
+            file, rows = handle.get()
+            self._check_columns(file.schema_arrow.names, which)
+            self._groups += [(which, group) for group in range(len(rows))]
+            sizes += rows
         self._starts = np.cumsum([0, *sizes])
         self._cache: PerProcess[_Groups] = PerProcess(OrderedDict)
 
@@ -80,13 +81,17 @@ class ParquetData(RecordSource):
         found = kept.get(number)
         if found is None:
             which, group = self._groups[number]
+            file, rows = self._files[which].get()
+            name = f"{self.paths[which]}, row group {group}"
             try:
-                table = self._files[which].get().read_row_group(group, columns=self.columns)
-            except (OSError, ValueError) as error:  # pyarrow's own errors are kinds of these
+                table = file.read_row_group(group, columns=self.columns)
+                found = {name: _column(table.column(name)) for name in table.column_names}
+            except PYARROW_ERRORS as error:
+                raise CorruptRecord(f"{name} is damaged: {error}") from error
+            if table.num_rows != rows[group]:
                 raise CorruptRecord(
-                    f"{self.paths[which]}, row group {group} is damaged: {error}"
-                ) from error
-            found = {name: _column(table.column(name)) for name in table.column_names}
+                    f"{name} is damaged: it has {table.num_rows} rows instead of {rows[group]}"
+                )
             kept[number] = found
             while len(kept) > GROUPS_KEPT:
                 kept.popitem(last=False)
@@ -119,15 +124,25 @@ class _Lists:
         return self.flat[self.ends[row] : self.ends[row + 1]] if self.valid[row] else None
 
 
-def _open(path: Path) -> Any:
+def _open(path: Path) -> tuple[Any, list[int]]:
+    """The open file, and how many rows each of its groups has."""
     pq = require("pyarrow.parquet", extra="parquet")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
         # Read, not mapped: a mapped file that is cut short is SIGBUS.
-        return pq.ParquetFile(path, memory_map=False, page_checksum_verification=True)
-    except (OSError, ValueError) as error:
+        file = pq.ParquetFile(path, memory_map=False, page_checksum_verification=True)
+        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    except PYARROW_ERRORS as error:
         raise CorruptRecord(f"{path} is no whole Parquet file: {error}") from error
+    rows = [group.num_rows for group in groups]
+    # The footer has no checksum, but it says the number of rows more than once.
+    if sum(rows) != file.metadata.num_rows or min(rows, default=0) < 0:
+        raise CorruptRecord(
+            f"{path} is damaged: its footer says {file.metadata.num_rows} rows in all, and {rows} "
+            "in its groups"
+        )
+    return file, rows
 
 
 def write_parquet(

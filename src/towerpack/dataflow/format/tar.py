@@ -23,10 +23,14 @@ from towerpack.dataflow.format.example_features import components
 from towerpack.dataflow.format.file_at import FileAt
 from towerpack.dataflow.format.file_list import Paths, file_list, shard_paths
 from towerpack.dataflow.format.image import decode_image
+from towerpack.dataflow.format.numpy_files import read_array
 from towerpack.dataflow.format.record_source import OnError, RecordSource
 
 KEY = "__key__"
 IMAGES = ("jpg", "jpeg", "png", "webp", "bmp", "ppm")
+TYPE_FLAG = 156  # where a header says what follows
+COUNT_MARK = "towerpack: number of members "
+END_BLOCK = 1 << 16  # bytes compared at once with zero, at the archive's end
 PICKLES = ("pyd", "pickle", "pkl", "pth", "pt")
 
 Decoder = Callable[[bytes, str], Any]
@@ -97,8 +101,10 @@ def decode_member(data: bytes, ending: str, name: str) -> Any:
         if ending in ("txt", "text"):
             return data.decode()
         if ending == "npy":
-            return np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError) as error:
+            return read_array(io.BytesIO(data), name)
+    except CorruptRecord:
+        raise
+    except (ValueError, RecursionError) as error:
         raise CorruptRecord(f"{name} cannot be decoded: {error}") from error
     return data
 
@@ -113,23 +119,60 @@ def samples_of(
     samples: list[tuple[str, list[tuple[str, int, int]]]] = []
     try:
         with tarfile.open(path, "r:") as archive:
+            count = 0
             for member in archive:
+                count += 1
                 folder, _, name = member.name.rpartition("/")
                 stem, _, ending = name.partition(".")
                 if not member.isreg() or not ending or not stem:
                     continue
                 if member.sparse is not None:
-                    raise ValueError(f"{path} holds {member.name} as a sparse file")
+                    raise tarfile.ReadError(f"it holds {member.name} as a sparse file")
                 key = f"{folder}/{stem}" if folder else stem
                 if not samples or samples[-1][0] != key:
                     samples.append((key, []))
                 samples[-1][1].append((ending, member.offset_data, member.size))
-    except tarfile.TarError as error:
+            _check_end(path, archive.offset)
+            _check_count(path, archive.pax_headers, count)
+    except (tarfile.TarError, ValueError, OverflowError) as error:
         text = f"{path} is no whole, uncompressed tar file: {error}"
         if on_error == "raise" or not samples:
             raise CorruptRecord(f"{text}; unpack a .tar.gz first") from error
         logger.warning("%s; the %d samples before that are used", text, len(samples))
     return samples
+
+
+def _check_end(path: Path, offset: int) -> None:
+    """Raises ReadError unless the archive's end is at `offset`: zeros up to the end of the file.
+
+    `tarfile` also stops, without an error, at a damaged header and at the end of a file that was
+    cut: the members after it would be missing from the data set.
+    """
+    zeros = 0
+    with open(path, "rb") as file:
+        file.seek(offset)
+        while block := file.read(END_BLOCK):
+            if block.count(0) != len(block):
+                raise tarfile.ReadError(
+                    f"damaged header, or data after the end of the archive, at offset {offset}"
+                )
+            zeros += len(block)
+    if zeros < tarfile.BLOCKSIZE:
+        raise tarfile.ReadError(
+            f"truncated: expected the mark of the archive's end at offset {offset}, where the file "
+            "ends"
+        )
+
+
+def _check_count(path: Path, headers: Mapping[str, str], count: int) -> None:
+    """Compares the number of members with what `write_tar` noted in front of them."""
+    with open(path, "rb") as file:
+        is_global = file.read(tarfile.BLOCKSIZE)[TYPE_FLAG : TYPE_FLAG + 1] == tarfile.XGLTYPE
+    expected = headers.get("comment", "")
+    # A first header that says nothing, or says a zero byte, is a damaged one.
+    ours = expected.startswith(COUNT_MARK) or "\0" in expected or (is_global and not headers)
+    if ours and expected != _count_text(count):
+        raise tarfile.ReadError(f"it has {count} members, its first header says {expected!r}")
 
 
 def write_tar(
@@ -139,25 +182,37 @@ def write_tar(
 
     `{'jpg': bytes, 'cls': 3}` becomes `00000000.jpg` and `00000000.cls`; a `__key__` names the
     sample. Values are bytes as they are, or what `TarData` decodes them from: ints for `cls`, text,
-    JSON, arrays for `npy`, uint8 RGB images for `png` and `jpg`. Atomic for each file.
+    JSON, arrays for `npy`, uint8 RGB images for `png` and `jpg`. Atomic for each file. A comment in
+    the first header says how many members follow, so that a damaged file is never a shorter one.
     """
     paths = shard_paths(path, shards)
+    counts = [0] * shards
     with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(atomic_file(place)) for place in paths]
+        # In front of the members: their number, which is not known yet.
+        head = {"comment": _count_text(0)}
         archives = [
-            stack.enter_context(
-                tarfile.open(fileobj=stack.enter_context(atomic_file(place)), mode="w")
-            )
-            for place in paths
+            stack.enter_context(tarfile.open(fileobj=file, mode="w", pax_headers=head))
+            for file in files
         ]
         for i, datapoint in enumerate(track(as_flow(ds), description=f"writing {path}")):
-            sample = components(datapoint)
+            sample, shard = components(datapoint), i % shards
             key = sample.pop(KEY, f"{i:08}")
             for ending, value in sample.items():
                 data = encode_member(value, ending.rpartition(".")[2].lower())
                 member = tarfile.TarInfo(f"{key}.{ending}")
                 member.size = len(data)
-                archives[i % shards].addfile(member, io.BytesIO(data))
+                archives[shard].addfile(member, io.BytesIO(data))
+                counts[shard] += 1
+        for archive, file, count in zip(archives, files, counts, strict=True):
+            archive.close()
+            file.seek(0)
+            file.write(tarfile.TarInfo.create_pax_global_header({"comment": _count_text(count)}))
     return paths
+
+
+def _count_text(count: int) -> str:
+    return f"{COUNT_MARK}{count:012}"
 
 
 def encode_member(value: Any, ending: str) -> bytes:

@@ -24,8 +24,9 @@ class TFRecordData(RecordSource):
 
     `paths` is a file, a pattern ('train-*'), or a list; all files together are one sequence, and
     `shuffle` mixes them all, not file by file. Random access, checksums compared, every record once
-    per pass. The index beside a file is used if there is one; otherwise the file's lengths are read
-    once, here, which `build_index(path)` saves the next time.
+    per pass. The index beside a file is used if there is one; a file that is shorter or longer than
+    its index says is an error. Otherwise the file's lengths are read once, here, which
+    `build_index(path)` saves the next time.
 
     GZIP-compressed files have no random access, and cannot be shuffled globally: they are read in
     order, with `LocallyShuffleData` or a conversion (`towerpack data convert`) as the ways out.
@@ -49,6 +50,9 @@ class TFRecordData(RecordSource):
         self._size = size
         if self.random_access:
             self.files = [TFRecordFile(path) for path in self.paths]
+            if on_error == "raise":
+                for file in self.files:
+                    file.check_size()
             self._starts = np.cumsum([0, *map(len, self.files)])
             self._check_size(size)
         elif not all(packed):
@@ -97,8 +101,9 @@ class TFRecordData(RecordSource):
 def build_index(path: str | Path) -> int:
     """Writes the index of a TFRecord file beside it; gives the number of records.
 
-    For files that other programs wrote: the next `TFRecordData` then opens at once.
+    For files that other programs wrote: the next `TFRecordData` then opens at once, and finds out
+    if the file was cut. An older index is replaced.
     """
-    file = TFRecordFile(path)
+    file = TFRecordFile(path, use_index=False)
     write_index(path, file.starts, file.size)
     return len(file)

@@ -14,7 +14,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -96,8 +96,15 @@ def write_index(path: str | Path, starts: np.ndarray, size: int) -> None:
         file.write(codec.encode({"format": "tfrecord", "size": size, "starts": starts}))
 
 
-def read_index(path: str | Path, size: int) -> np.ndarray | None:
-    """The starts of the records as the index has them; None without an index that fits the file."""
+class Index(NamedTuple):
+    """Where each record begins, and the size of the file that has them all."""
+
+    starts: np.ndarray
+    size: int
+
+
+def read_index(path: str | Path) -> Index | None:
+    """The index beside a file; None if there is none, `CorruptRecord` if it is damaged."""
     place = index_path(path)
     try:
         content = place.read_bytes()
@@ -109,10 +116,11 @@ def read_index(path: str | Path, size: int) -> np.ndarray | None:
         raise CorruptRecord(f"the index {place} is damaged ({error}); delete it") from error
     if not isinstance(stored, dict) or stored.get("format") != "tfrecord":
         return None  # something else's index
-    starts = stored.get("starts")
-    if stored.get("size") != size or not _is_rising(starts, size):
-        return None  # of an older file of this name
-    return starts
+    starts: Any = stored.get("starts")
+    size = stored.get("size")
+    if not isinstance(size, int) or not _is_rising(starts, size):
+        raise CorruptRecord(f"the index {place} is damaged; delete it")
+    return Index(starts, size)
 
 
 def _is_rising(starts: Any, size: int) -> bool:
@@ -126,18 +134,32 @@ def _is_rising(starts: Any, size: int) -> bool:
 class TFRecordFile:
     """The records of one uncompressed TFRecord file by number.
 
-    Without an index (or with one of another file) the lengths are read once, from record to record.
+    Without an index, or with `use_index=False`, the lengths are read once, from record to record.
     Where one is damaged, the next sound record is searched for: what lies between counts as one
-    damaged record.
+    damaged record. With an index, a file that was cut still has all its records: reading those that
+    are missing raises `CorruptRecord`, and `check_size` does so for the file.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, use_index: bool = True):
         self.file = FileAt(path)
         self.size = self.file.size()
-        starts = read_index(path, self.size)
-        self.indexed = starts is not None
-        self.starts = self._scan() if starts is None else starts
-        self._ends = np.append(self.starts[1:], self.size)
+        index = read_index(path) if use_index else None
+        self.indexed = index is not None
+        self.starts, self.expected_size = index or Index(self._scan(), self.size)
+        self._ends = np.append(self.starts[1:], self.expected_size)
+        if self.size > self.expected_size:
+            self.check_size()
+
+    def check_size(self) -> None:
+        """Raises `CorruptRecord` if the index is of a file of another size."""
+        if self.size != self.expected_size:
+            there = int(np.searchsorted(self._ends, self.size, side="right"))
+            raise CorruptRecord(
+                f"{self.path} has {self.size} bytes and {there} whole records, its index "
+                f"{index_path(self.path).name} says {self.expected_size} bytes and {len(self)} "
+                "records: the file was cut or changed. If it was replaced on purpose, delete the "
+                "index, or make it anew by build_index(path)"
+            )
 
     @property
     def path(self) -> Path:
@@ -200,6 +222,15 @@ class TFRecordFile:
         return self.size
 
 
+def _read_up_to(file: gzip.GzipFile, length: int) -> bytes:
+    """`length` bytes, or all that are left: a length that lies does not become an allocation."""
+    blocks = []
+    while length and (block := file.read(min(length, SEARCH_BLOCK))):
+        blocks.append(block)
+        length -= len(block)
+    return b"".join(blocks)
+
+
 def iterate_gzip(path: str | Path) -> Iterator[bytes]:
     """The records of a GZIP-compressed file, in order, checksums compared."""
     number = 0
@@ -212,7 +243,7 @@ def iterate_gzip(path: str | Path) -> Iterator[bytes]:
                 length, checksum = _HEADER.unpack(header)
                 if masked_crc(header[: _LENGTH.size]) != checksum:
                     raise CorruptRecord(f"{name} has a damaged length")
-                data, tail = file.read(length), file.read(_CHECKSUM.size)
+                data, tail = _read_up_to(file, length), file.read(_CHECKSUM.size)
                 if len(data) < length or len(tail) < _CHECKSUM.size:
                     raise CorruptRecord(f"{name} is truncated")
                 if masked_crc(data) != _CHECKSUM.unpack(tail)[0]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from towerpack.core import logger, payload
 from towerpack.core.processes import is_stopped
-from towerpack.core.worker_process import NO_DESCRIPTOR
+from towerpack.core.worker_process import NO_DESCRIPTOR, open_standard_descriptors
 from towerpack.dataflow.parallel.member import EXIT_SECONDS, Member
 from towerpack.dataflow.parallel.messages import (
     CAREFULLY,
@@ -81,6 +81,7 @@ class ProcessExecutor:
         timeout: float | None,
         merge_statistics: Merge | None = None,
     ):
+        open_standard_descriptors()
         self.workers, self.name = workers, name
         self.ahead: Ahead | None = None
         self._work, self._method, self._merge = work, start_method, merge_statistics

@@ -144,5 +144,5 @@ def unpack(frame: bytes) -> Message:
         raise BadMessage("the checksum does not fit")
     try:
         return _decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except Exception as error:  # also ValueError: of text that is not UTF-8
         raise BadMessage(f"malformed message: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -21,6 +22,36 @@ ROWS_AT_ONCE = 256
 CHUNK_BYTES = 1 << 16  # a chunk has its own checksum, and is read as a whole
 
 
+class _Sink(io.FileIO):
+    """The file under an HDF5 file. It keeps an error of the disk for `check` to raise.
+
+    HDF5 must not see it: after a write that failed, closing the file crashes the process.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast("B")
+        size = len(left)
+        while len(left) and self.error is None:
+            try:
+                left = left[super().write(left) :]
+            except OSError as error:
+                self.error = error
+        return size
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return size or 0
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
 class HDF5Serializer:
     """A flow's components as the datasets of an HDF5 file: all datapoints of one shape."""
 
@@ -36,7 +67,12 @@ class HDF5Serializer:
         names = list(data_paths)
         rows = iter(track(as_flow(df), description=f"writing {path}"))
         count = 0
-        with atomic_path(Path(path)) as temporary, h5py.File(temporary, "w") as file:
+        with (
+            atomic_path(Path(path)) as temporary,
+            _Sink(temporary, "w+b") as sink,
+            # Since version 1.10 the format has checksums for everything but text.
+            h5py.File(sink, "w", libver=("v110", "v110")) as file,
+        ):
             while block := list(islice(rows, ROWS_AT_ONCE)):
                 batch = stack_rows(
                     [_row(datapoint, names, count + i) for i, datapoint in enumerate(block)],
@@ -44,9 +80,12 @@ class HDF5Serializer:
                 )
                 for name, column in zip(names, batch, strict=True):
                     _append(h5py, file, name, column, count)
+                sink.check()
                 count += len(block)
             if not count:
                 raise ValueError(f"{path}: the flow is empty, and a dataset needs a shape")
+            file.flush()
+            sink.check()
 
     @staticmethod
     def load(

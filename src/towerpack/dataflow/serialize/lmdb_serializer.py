@@ -14,6 +14,7 @@ from towerpack.core.optional import require
 from towerpack.core.progress import track
 from towerpack.dataflow.base import DataFlow, as_flow
 from towerpack.dataflow.format.atomic_path import atomic_path
+from towerpack.dataflow.format.corrupt import CorruptRecord
 from towerpack.dataflow.format.lmdb_data import KEYS_RECORD, LMDBData
 from towerpack.dataflow.format.record_source import OnError
 from towerpack.dataflow.format.stored_record import decode_record
@@ -88,6 +89,13 @@ class LMDBRecords(LMDBData):
         on_error: OnError = "raise",
     ):
         super().__init__(Path(path), shuffle, seed=seed, on_error=on_error)
+        database = self.database
+        ours = len(database) and database.value(0).startswith(codec.MAGIC)
+        if ours and database.find(KEYS_RECORD) is None:
+            raise CorruptRecord(
+                f"{self.path} has no record {KEYS_RECORD!r}, which LMDBSerializer writes last: the "
+                "file is damaged"
+            )
 
     def load(self, row: int) -> Any:
         # The bytearray, not bytes: so the arrays, which are views of it, are writable.

@@ -15,7 +15,7 @@ from towerpack.dataflow.format.caffe_lmdb import CaffeLMDB
 from towerpack.dataflow.format.corrupt import CorruptRecord
 from towerpack.dataflow.format.csv_data import CSVData
 from towerpack.dataflow.format.example_features import decode_any_example
-from towerpack.dataflow.format.hdf5 import HDF5Data, dataset_names
+from towerpack.dataflow.format.hdf5 import H5PY_ERRORS, HDF5Data, dataset_names
 from towerpack.dataflow.format.lmdb_data import LMDBData
 from towerpack.dataflow.format.numpy_files import NumpyColumns, NumpyFiles, load_arrays
 from towerpack.dataflow.format.parquet import ParquetData
@@ -88,19 +88,21 @@ def _open_directory(path: Path, on_error: OnError) -> Stored:
 
 def _open_lmdb(path: Path, on_error: OnError) -> Stored:
     raw = LMDBData(path, shuffle=False, on_error=on_error)
-    first = _first_record(raw)
-    if first is not None and first.startswith((MAGIC, PICKLE_START)):
+    # The first or the last: one of them may be damaged.
+    ends = [_record(raw, row) for row in {0, raw.count() - 1} if raw.count()]
+    if any(record.startswith((MAGIC, PICKLE_START)) for record in ends):
         return Stored("LMDB of datapoints", LMDBRecords(path, shuffle=False, on_error=on_error))
-    if first is not None and _is_datum(path):
+    if any(ends) and _is_datum(path):
         return Stored("LMDB of Caffe", CaffeLMDB(path, shuffle=False, on_error=on_error))
     return Stored("LMDB of raw records", raw)
 
 
-def _first_record(raw: LMDBData) -> bytes | None:
+def _record(raw: LMDBData, row: int) -> bytes:
+    """The bytes of a record, none if it is damaged."""
     try:
-        return raw.load(0)[1] if raw.count() else None
+        return raw.load(row)[1]
     except CorruptRecord:
-        return None
+        return b""
 
 
 def _is_datum(path: Path) -> bool:
@@ -116,7 +118,7 @@ def _open_hdf5(path: Path) -> Stored:
     try:
         with h5py.File(path, "r", locking=False) as file:
             names = [name for name in dataset_names(file) if file[name].shape]
-    except OSError as error:
+    except H5PY_ERRORS as error:
         raise CorruptRecord(f"{path} is damaged or truncated: {error}") from error
     if not names:
         raise ValueError(f"{path} has no datasets")
