@@ -89,13 +89,11 @@ class Trainer:
         session_init: Any = None,
         extra_callbacks: Sequence[Callback] | None = None,
     ) -> None:
-        """`train` with the default callbacks and monitors, and an epoch as long as the data."""
+        """`train` with the default callbacks and monitors, and one pass over the data per epoch."""
         if _sentinel is not None:
             raise TypeError("train_with_defaults takes its arguments by name")
         if steps_per_epoch is None:
-            steps_per_epoch = self.input_source.size()
-        if steps_per_epoch is None:
-            raise ValueError("the length of the data is not known: pass steps_per_epoch=")
+            steps_per_epoch = self._steps_of_one_pass()
         extra = DEFAULT_CALLBACKS() if extra_callbacks is None else extra_callbacks
         self.train(
             [*callbacks, *extra],
@@ -105,6 +103,27 @@ class Trainer:
             starting_epoch=starting_epoch,
             session_init=session_init,
         )
+
+    @property
+    def batches_per_step(self) -> int:
+        """How many batches of the input source one step takes: one for each tower."""
+        return 1
+
+    def _steps_of_one_pass(self) -> int:
+        """The whole steps in the data; batches that are left over begin the next epoch."""
+        batches = self.input_source.size()
+        if batches is None:
+            raise ValueError("the length of the data is not known: pass steps_per_epoch=")
+        steps, left = divmod(batches, self.batches_per_step)
+        if left:
+            logger.info(
+                "%d batches are not a multiple of the %d batches that a step takes: an epoch has "
+                "%d steps, and the data continues from one epoch to the next",
+                batches,
+                self.batches_per_step,
+                max(steps, 1),
+            )
+        return max(steps, 1) if batches else 0
 
     def get_predictor(
         self, input_names: Sequence[str] | None, output_names: Sequence[str]

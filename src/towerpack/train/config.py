@@ -23,7 +23,8 @@ class TrainConfig:
 
     Give either a `dataflow` or `data`, an input source; `apply_default_prefetch` says how a trainer
     reads them.
-    `steps_per_epoch` defaults to the length of the data. The callbacks of a run are `callbacks`
+    `steps_per_epoch` defaults to one pass over the data: its batches divided by the number of
+    towers, each of which takes a batch in every step. The callbacks of a run are `callbacks`
     followed by `extra_callbacks`, which default to `DEFAULT_CALLBACKS()`.
 
     With `resume='auto'` the same command, run again, goes on from the latest checkpoint in the
@@ -52,14 +53,6 @@ class TrainConfig:
             raise TypeError(f"expected a ModelDesc as model, received {self.model!r}")
         if self.steps_per_epoch is not None and self.steps_per_epoch < 0:
             raise ValueError(f"expected steps_per_epoch >= 0, received {self.steps_per_epoch}")
-
-    def epoch_steps(self, source: InputSource) -> int:
-        if self.steps_per_epoch is not None:
-            return self.steps_per_epoch
-        size = source.size()
-        if size is None:
-            raise ValueError("the length of the data is not known: pass steps_per_epoch=")
-        return size
 
 
 def launch_train_with_config(config: TrainConfig, trainer: Any) -> None:
@@ -90,7 +83,7 @@ def launch_train_with_config(config: TrainConfig, trainer: Any) -> None:
             callbacks=config.callbacks,
             extra_callbacks=config.extra_callbacks,
             monitors=config.monitors,
-            steps_per_epoch=config.epoch_steps(source),
+            steps_per_epoch=config.steps_per_epoch,
             max_epoch=config.max_epoch,
             starting_epoch=config.starting_epoch,
             session_init=run or config.session_init,

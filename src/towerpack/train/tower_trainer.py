@@ -166,11 +166,25 @@ class TowerTrainer(Trainer):
     def device_names(self) -> tuple[str, ...]:
         return device_names(self.replication.devices)
 
+    @property
+    def batches_per_step(self) -> int:
+        return self.replication.count
+
     def main_loop(
         self, steps_per_epoch: int, starting_epoch: int = 1, max_epoch: int = 99999
     ) -> None:
+        self._log_total_batch(steps_per_epoch)
         self.input_source.start()
         super().main_loop(steps_per_epoch, starting_epoch, max_epoch)
+
+    def _log_total_batch(self, steps_per_epoch: int) -> None:
+        towers, batch = self.replication.count, self.input_source.batch_size()
+        if towers > 1:
+            logger.info(
+                "the total batch size is %s, with %d steps per epoch",
+                f"{towers} towers x {batch} = {towers * batch}" if batch else f"{towers} batches",
+                steps_per_epoch,
+            )
 
     def run_step(self) -> None:
         """One step by itself, with what callbacks want of it."""
