@@ -9,7 +9,7 @@ from typing import Any
 
 from towerpack.callbacks.base import Callback
 from towerpack.callbacks.ema import EMA, is_average
-from towerpack.callbacks.saver import directory_for, run_of
+from towerpack.callbacks.saver import check_variables, directory_for, run_of
 from towerpack.checkpoint.background import BackgroundSaver
 from towerpack.checkpoint.store import recover
 from towerpack.core import logger
@@ -49,6 +49,7 @@ class MinSaver(Callback):
 
     def _before_train(self) -> None:
         self._directory = directory_for(self, self.checkpoint_dir)
+        check_variables(self)
         recover(self._directory)
         # Killed between the run's checkpoint and this one: it is made up for now, with the same
         # weights.

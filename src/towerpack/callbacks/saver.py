@@ -65,6 +65,7 @@ class ModelSaver(Callback):
 
     def _before_train(self) -> None:
         self._directory = directory_for(self, self.checkpoint_dir)
+        check_variables(self)
         recover(self._directory)
         self.saver.reserve(self._variables())
         if self._interval is not None:
@@ -191,6 +192,23 @@ def directory_for(callback: Callback, directory: str | Path | None) -> Path:
             "logger.auto_set_dir() first, or pass checkpoint_dir"
         )
     return Path(found)
+
+
+def check_variables(callback: Callback) -> None:
+    """Refuses to save what a resumed run could not load: nothing, or not all variables."""
+    store = callback.trainer.store
+    if store.unbuilt:
+        raise ValueError(
+            f"{callback} cannot save {', '.join(store.unbuilt)}, whose variables do not exist yet. "
+            "Make them before training: call a model once on an example, and "
+            "optimizer.build(model.trainable_variables)"
+        )
+    if not store.saved():
+        raise ValueError(
+            f"{callback} found no variables to save in {type(callback.trainer).__name__}. A "
+            "trainer of your own keeps variables and Keras objects in attributes (self.model = "
+            "...), or adds them by self.store.adopt(name, variable)"
+        )
 
 
 def run_of(trainer: TrainerView) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class VariableStore:
     def __init__(self) -> None:
         self.variables: dict[str, Any] = {}
         self.frozen_reason: str | None = None
+        self.unbuilt: list[str] = []  # Keras objects whose variables do not exist yet
         self.summary_names: list[str] = []
         self.rates: dict[str, float] = {}  # what optimizers asked their learning rates to be
         self._local: set[str] = set()

@@ -17,6 +17,8 @@ from towerpack.tower.summary import MovingAverage
 from towerpack.train.defaults import DEFAULT_CALLBACKS, DEFAULT_MONITORS
 from towerpack.train.epoch_clock import EpochClock
 from towerpack.train.interrupts import Interrupts
+from towerpack.train.own_variables import adopt_attributes
+from towerpack.train.resume import find_run
 
 
 class Trainer:
@@ -24,6 +26,9 @@ class Trainer:
 
     `train` is three calls that a user may also make himself: `setup_callbacks`, `initialize` and
     `main_loop`. SIGTERM and the first Ctrl-C finish the step, let callbacks save, and leave.
+
+    Variables, Keras objects and `tf.Module`s in the attributes of a subclass belong to the run:
+    `adopt_attributes` adds them to `store`, where checkpoints and hyperparameter setters find them.
     """
 
     is_chief = True
@@ -88,10 +93,18 @@ class Trainer:
         starting_epoch: int = 1,
         session_init: Any = None,
         extra_callbacks: Sequence[Callback] | None = None,
+        resume: str | Path | None = None,
     ) -> None:
-        """`train` with the default callbacks and monitors, and one pass over the data per epoch."""
+        """`train` with the default callbacks and monitors, and one pass over the data per epoch.
+
+        `resume` is that of `TrainConfig`, for trainers whose step is not a tower.
+        """
         if _sentinel is not None:
             raise TypeError("train_with_defaults takes its arguments by name")
+        run = find_run(resume)
+        if run is not None and run.is_finished(max_epoch):
+            logger.info("this run is finished: epoch %d is done", max_epoch)
+            return
         if steps_per_epoch is None:
             steps_per_epoch = self._steps_of_one_pass()
         extra = DEFAULT_CALLBACKS() if extra_callbacks is None else extra_callbacks
@@ -101,7 +114,7 @@ class Trainer:
             steps_per_epoch=steps_per_epoch,
             max_epoch=max_epoch,
             starting_epoch=starting_epoch,
-            session_init=session_init,
+            session_init=run or session_init,
         )
 
     @property
@@ -143,10 +156,19 @@ class Trainer:
         self, callbacks: Sequence[Callback], monitors: Sequence[MonitorBase]
     ) -> None:
         """Sets up the callbacks: they may trace towers and make variables here."""
+        own = self.adopt_variables()
+        if own:
+            logger.info(
+                "%s has %d variables of its own, such as %s", type(self).__name__, len(own), own[0]
+            )
         self.monitors = Monitors(monitors)
         callbacks = [*self._own_callbacks, *callbacks]
         self.callbacks = Callbacks([cb for cb in callbacks if self.is_chief or not cb.chief_only])
         self.callbacks.setup_graph(self)
+
+    def adopt_variables(self) -> list[str]:
+        """Adds the variables in the trainer's attributes to the store; returns the new names."""
+        return adopt_attributes(self.store, self)
 
     def initialize(self, session_init: ModelLoader | None = None) -> None:
         """Gives the variables their values from a checkpoint, if there is one."""
@@ -295,6 +317,8 @@ class Trainer:
                 self.local_step += done
             else:
                 self.local_step += 1
+                # What run_step puts belongs to the step that it runs.
+                self.monitors.at(self.global_step + 1, self.epoch_num)
                 self.run_step()
         if self.global_step == before:
             self.global_step += done
@@ -321,6 +345,7 @@ class Trainer:
     def _settle(self) -> None:
         actions, self._settling = self._settling, []
         if actions:
+            self._check_no_late_variables()
             self.monitors.persist()
         for action in actions:
             action()
@@ -328,6 +353,16 @@ class Trainer:
             self.callbacks.interrupted()  # in the middle of an epoch nobody has saved yet
             raise self._stop
         self.leave_if_interrupted()
+
+    def _check_no_late_variables(self) -> None:
+        """Before a save: a resumed run could not load a variable that its steps make later."""
+        late = self.adopt_variables()
+        if late:
+            raise ValueError(
+                f"expected {type(self).__name__} to have all variables before training, but "
+                f"{late} appeared later, so a resumed run could not load them. Make them in "
+                "__init__: call a model once, and optimizer.build(model.trainable_variables)"
+            )
 
     def leave_if_interrupted(self) -> None:
         """Ends the run after Ctrl-C or SIGTERM, between two steps: callbacks may save."""

@@ -128,6 +128,10 @@ class TowerTrainer(Trainer):
     ) -> None:
         super().setup_callbacks([*self._copies.callbacks(), *callbacks], monitors)
 
+    def adopt_variables(self) -> list[str]:
+        """None from attributes: towers and optimizers add their variables when they are traced."""
+        return []
+
     def initialize(self, session_init: ModelLoader | None = None) -> None:
         super().initialize(session_init)
         self.global_step = int(self._step_counter.numpy())
@@ -144,7 +148,10 @@ class TowerTrainer(Trainer):
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
         if state["seed"] != self.store.seed:
-            raise ValueError("the seed of a restored run must be set before its step is traced")
+            raise ValueError(
+                "the seed of a resumed run must be known before its step is traced: pass resume= "
+                "to TrainConfig, KerasModel.fit or the GAN trainer"
+            )
         self._step_counter.assign(self.global_step)
         if state.get("input") is not None:
             self.input_source.restore(state["input"])
