@@ -66,6 +66,10 @@ class Monitors:
         for monitor in self.monitors:
             monitor.process_scalar(name, number, self.step, self.epoch)
 
+    def has_put(self, name: str) -> bool:
+        """Whether this scalar has a value at the current step."""
+        return name in self._history and self._history[name][-1][0] == self.step
+
     def put_image(self, name: str, image: np.ndarray) -> None:
         """A picture HW, HWC or NHWC with values 0..255."""
         images = np.asarray(image)

@@ -32,14 +32,17 @@ class Trainer:
     """
 
     is_chief = True
-    tower_func: TowerFunc
+    cost_names: Sequence[str] = ("cost",)
+    """The scalars that say how well training goes; the progress bar shows them."""
 
     def __init__(self) -> None:
         self.input_source = InputSource()  # empty, until a trainer that reads from one has its own
+        self._tower_func: TowerFunc | None = None
         self.moving_averages: dict[str, MovingAverage] = {}
         self.store = VariableStore()
         self.monitors = Monitors([])
         self.callbacks = Callbacks([])
+        self.callbacks.trainer = self
         self.epoch_num = self.global_step = 0
         self.local_step = -1
         self.steps_per_epoch = 0
@@ -51,6 +54,20 @@ class Trainer:
         self._own_callbacks: list[Callback] = []
         self._resumed = self._goes_on = False
         self.run_configuration: dict[str, Any] = {}
+
+    @property
+    def tower_func(self) -> TowerFunc:
+        """The function that builds the model, for callbacks that trace it again."""
+        if self._tower_func is None:
+            raise RuntimeError(
+                f"{type(self).__name__} has no tower function, so callbacks cannot fetch tensors "
+                "or predict; set trainer.tower_func, or use a trainer with towers"
+            )
+        return self._tower_func
+
+    @tower_func.setter
+    def tower_func(self, value: TowerFunc) -> None:
+        self._tower_func = value
 
     def run_step(self) -> None:
         """One iteration. `global_step` grows by one afterwards, unless it has grown already."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
@@ -23,7 +23,12 @@ from towerpack.tower import (
     get_global_step_var,
 )
 from towerpack.tower.precision import float32_variables, half_inputs
-from towerpack.tower.summary import ALL_SUMMARIES, collect_summaries, update_moving_averages
+from towerpack.tower.summary import (
+    ALL_SUMMARIES,
+    average_costs,
+    collect_summaries,
+    update_moving_averages,
+)
 from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
 from towerpack.train.base import Trainer
 from towerpack.train.built_tower import BuiltTower
@@ -200,8 +205,26 @@ class TowerTrainer(Trainer):
         fetched = self.step(names)
         self.callbacks.deliver(wanted, fetched)
 
+    def steps(self, *fetches: str) -> Iterator[dict[str, Any]]:
+        """Runs a step in each round of a loop of your own; ends when the data does.
+
+        Needs `setup_graph` and nothing else: no callbacks, no epochs. Yields `global_step` and the
+        values of the named tensors of the first tower.
+
+            for step in trainer.steps("cost"):
+                print(step["global_step"], step["cost"])
+        """
+        self._copies.copy_all()  # the values that were loaded, or set in the first tower
+        while True:
+            try:
+                values = self.step(fetches)
+            except StopTraining:
+                return
+            yield {"global_step": self.global_step, **values}
+
     def step(self, fetches: tuple[str, ...] = ()) -> dict[str, Any]:
         """Runs one step; the values of the named tensors of the first tower."""
+        self.input_source.start()  # does nothing if it has been started
         # A run_step of the user's own may take several: nobody leaves in the middle of it.
         self._supply.wait_for_step(self.batches_taken, looks=False)
         self._offer(1)
@@ -437,6 +460,8 @@ class TowerTrainer(Trainer):
         if main.context.is_main_training_tower:
             for update in self._additions:
                 update([pair for pairs in main.gradients for pair in pairs])
+            costs = [objective.cost for objective in main.objectives]
+            self.cost_names = average_costs(main.context, costs)
             self.moving_averages = update_moving_averages(main.context)
             self._collects_summaries = any(summaries.values())
             self._step_counter.assign_add(1)
