@@ -81,8 +81,8 @@ class MinSaver(Callback):
     def _latest(self) -> tuple[int, float] | None:
         try:
             return self.trainer.monitors.get_history(self.monitor_stat)[-1]
-        except KeyError:
-            logger.warning("%s: nothing was logged as %r", self, self.monitor_stat)
+        except KeyError as error:
+            logger.warning("%s: %s", self, error.args[0])
             return None
 
     def _is_better(self, value: float) -> bool:

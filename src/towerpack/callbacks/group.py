@@ -20,9 +20,9 @@ class Callbacks(Callback):
     def __init__(self, callbacks: Sequence[Callback]):
         for callback in callbacks:
             if not isinstance(callback, Callback):
-                raise TypeError(
-                    f"expected callbacks, received {callback!r} ({type(callback).__name__})"
-                )
+                is_class = isinstance(callback, type)
+                cure = f"; write {callback.__name__}()" if is_class else ""
+                raise TypeError(f"expected callbacks, received {callback!r}{cure}")
         self.callbacks = list(callbacks)
         self.clock = CallbackClock()
         # Only those that look at single steps are asked in each of them.

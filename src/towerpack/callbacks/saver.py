@@ -145,8 +145,8 @@ class ModelSaver(Callback):
             return None
         try:
             step, value = self.trainer.monitors.get_history(self.keep.best.stat)[-1]
-        except KeyError:
-            logger.warning("nothing was logged as %r, by which to keep", self.keep.best.stat)
+        except KeyError as error:
+            logger.warning("%s cannot keep the best: %s", self, error.args[0])
             return None
         return value if step == self.global_step else None
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from towerpack.core.optional import require
+from towerpack.core.similar import nearest_first
 from towerpack.monitor.base import MonitorBase, RunInfo
 from towerpack.monitor.verdict import EpochTimes, verdict
 
@@ -156,7 +157,8 @@ class Monitors:
     def get_history(self, name: str) -> list[tuple[int, float]]:
         """[(global step, value)], oldest first."""
         if name not in self._history:
-            raise KeyError(f"nothing was logged as {name!r}; known are {sorted(self._history)}")
+            known = nearest_first(name, self._history)
+            raise KeyError(f"nothing was logged as {name!r}; known are {known}")
         return self._history[name]
 
     def persist(self) -> None:

@@ -95,6 +95,11 @@ class TowerTrainer(Trainer):
         self, input_signature: Sequence[Any], input: InputSource, func: Callable[..., Any]
     ) -> None:
         """Makes the variables and traces the step."""
+        if self._tower_func is not None:
+            raise RuntimeError(
+                f"this {type(self).__name__} has been set up already, and its variables belong to "
+                "that run; make a new trainer for each run. To train longer, call main_loop again"
+            )
         self.tower_func = TowerFunc(func, input_signature)
         self.input_source = input
         input.reserve(CHUNK * self.replication.count)
