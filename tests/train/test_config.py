@@ -34,7 +34,7 @@ def config(**changes):
 
 def test_arrays_in_the_place_of_a_flow():
     with pytest.raises(
-        TypeError, match=r"2 arrays of shapes \(60, 4\), \(60,\); write .*DataFromA"
+        TypeError, match=r"shapes \(60, 4\), \(60,\); write .*DataFromArrays"
     ):
         config(dataflow=tiny_arrays())
     with pytest.raises(TypeError, match="DataFromArrays"):
@@ -50,7 +50,7 @@ def test_a_model_of_another_kind():
 
 def test_a_trainer_or_callback_without_parentheses():
     with pytest.raises(
-        TypeError, match=r"received the class SimpleTrainer; write SimpleTrainer\(\)"
+        TypeError, match=r"the class SimpleTrainer; write SimpleTrainer\(\)"
     ):
         launch_train_with_config(config(), SimpleTrainer)
     with pytest.raises(TypeError, match=r"ModelSaver'>; write ModelSaver\(\)"):

@@ -34,8 +34,8 @@ class ModelSaver(Callback):
     raise. SIGTERM, Ctrl-C and the end of training save as well, and wait until it is on the disk.
 
     The last `max_to_keep` stay, one in every `keep_checkpoint_every_n_hours` for good, and the
-    best by `keep_best`. The file `checkpoint` names the latest. Checkpoints of an earlier run in
-    the same directory are left alone, unless this run resumed it.
+    best by `keep_best`. The file `checkpoint` names the latest. Checkpoints of an earlier run that
+    are still in the directory are left alone, unless this run resumed it.
 
     >>> from towerpack import KeepBest
     >>> saver = ModelSaver(3, every="10 min", keep_best=KeepBest("validation_error"))

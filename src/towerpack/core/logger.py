@@ -5,7 +5,8 @@ the first message. A directory that already has content is handled by `action`, 
 
 | action | meaning |
 | --- | --- |
-| 'k' (default) | keep what is there and write beside it, as a resumed run wants |
+| None | keep what is there; a run that does not resume the one there moves that one aside |
+| 'k' | keep what is there, and write beside it in any case |
 | 'b' | back up: the old directory is renamed with its date |
 | 'd' | delete the old directory |
 | 'n' | new: the directory gets the date and time as a suffix |
@@ -29,6 +30,7 @@ _COLOURS = {logging.DEBUG: "2", logging.INFO: "32", logging.WARNING: "33", loggi
 _logger = logging.getLogger("towerpack")
 _directory: Path | None = None
 _file_handler: logging.FileHandler | None = None
+_keeps_runs = False
 
 
 class _Formatter(logging.Formatter):
@@ -127,9 +129,10 @@ def set_logger_dir(dirname: str | Path, action: str | None = None) -> Path:
     """Makes `dirname` the directory of this run and logs to `log.log` in it.
 
     An older `log.log` there is renamed with its date. `action` says what to do when the directory
-    has content (see above); None means 'k'. Returns the directory.
+    has content (see above). Returns the directory.
     """
-    global _directory, _file_handler
+    global _directory, _file_handler, _keeps_runs
+    _keeps_runs = action == "k"
     action = action or "k"
     if action not in _ACTIONS:
         raise ValueError(f"expected an action of {', '.join(_ACTIONS)}, received {action!r}")
@@ -160,6 +163,11 @@ def auto_set_dir(action: str | None = None, name: str | None = None) -> Path:
 def get_logger_dir() -> str | None:
     """The directory of this run, or None when none has been set."""
     return str(_directory) if _directory else None
+
+
+def keeps_runs() -> bool:
+    """Whether the action 'k' was chosen, so that a new run leaves an earlier one where it is."""
+    return _keeps_runs
 
 
 def close_log_file() -> None:

@@ -15,6 +15,7 @@ from towerpack.monitor import MonitorBase, Monitors, RunInfo
 from towerpack.tower import TowerFunc, VariableStore
 from towerpack.tower.summary import MovingAverage
 from towerpack.train.defaults import DEFAULT_CALLBACKS, DEFAULT_MONITORS
+from towerpack.train.earlier_run import move_earlier_run
 from towerpack.train.epoch_clock import EpochClock
 from towerpack.train.interrupts import Interrupts
 from towerpack.train.own_variables import adopt_attributes
@@ -52,7 +53,7 @@ class Trainer:
         self._settling: list[Callable[[], None]] = []
         self._stop: StopTraining | None = None
         self._own_callbacks: list[Callback] = []
-        self._resumed = self._goes_on = False
+        self._resumed = self._goes_on = self._has_run = False
         self.run_configuration: dict[str, Any] = {}
 
     @property
@@ -221,6 +222,7 @@ class Trainer:
         """
         self.max_epoch, self._stop = max_epoch, None
         self._begin(steps_per_epoch, starting_epoch)
+        self._claim_directory()
         self.monitors.open(self._run_info())
         error: BaseException | None = None
         try:
@@ -245,6 +247,14 @@ class Trainer:
                 self.monitors.close(error)
         if error is not None:
             raise error
+
+    def _claim_directory(self) -> None:
+        """A run that neither resumes nor continues another one writes into a tidy directory."""
+        directory = logger.get_logger_dir()
+        continues = self._resumed or self._has_run or self.starting_epoch > 1
+        self._has_run = True
+        if directory and self.monitors.monitors and not continues and not logger.keeps_runs():
+            move_earlier_run(Path(directory))
 
     def _run_info(self) -> RunInfo:
         directory = logger.get_logger_dir()
