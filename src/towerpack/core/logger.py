@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 LOG_FILE = "log.log"
+ONLY_IN_FILE = {"only_in_file": True}  # `extra` of what the console shows in a better form
 _ACTIONS = "kbdnq"
 _COLOURS = {logging.DEBUG: "2", logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31"}
 _logger = logging.getLogger("towerpack")
@@ -66,7 +67,7 @@ class _ConsoleHandler(logging.Handler):
             return False
 
     def emit(self, record: logging.LogRecord) -> None:
-        if getattr(record, "only_in_file", False):  # who shows it here in a better form says so
+        if getattr(record, "only_in_file", False):
             return
         try:
             stream = self.stream()

@@ -10,6 +10,7 @@ from typing import Any
 from towerpack.callbacks import Callback, Callbacks, StopTraining
 from towerpack.checkpoint import ModelLoader, SmartInit
 from towerpack.core import logger
+from towerpack.core.tracebacks import folds_traceback
 from towerpack.input_source import InputSource
 from towerpack.monitor import MonitorBase, Monitors, RunInfo
 from towerpack.tower import TowerFunc, VariableStore
@@ -100,6 +101,7 @@ class Trainer:
         self.initialize(session_init)
         self.main_loop(steps_per_epoch, starting_epoch, max_epoch)
 
+    @folds_traceback
     def train_with_defaults(
         self,
         _sentinel: None = None,

@@ -11,6 +11,7 @@ from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback, Callbacks
 from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
+from towerpack.core.tracebacks import folds_traceback
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, apply_default_prefetch
 from towerpack.models import ModelDesc
@@ -106,6 +107,7 @@ def check_trainer(trainer: Any) -> None:
         )
 
 
+@folds_traceback
 def launch_train_with_config(config: TrainConfig, trainer: Any) -> None:
     """Trains the model of a config with a trainer, from setting up to the last epoch.
 
