@@ -90,4 +90,4 @@ def test_the_cost_of_a_trainer_of_ones_own_is_shown(bars):
 
     trainer = Own()
     trainer.train([ProgressBar()], [], steps_per_epoch=4, max_epoch=1)
-    assert bars[0].notes == ["cost=1", "cost=0.5", "cost=0.3333", "cost=0.25"]
+    assert bars[0].notes == ["cost=1", "cost=0.5", "cost=0.3333", "cost=0.25", "cost=0.25"]

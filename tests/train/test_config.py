@@ -33,9 +33,7 @@ def config(**changes):
 
 
 def test_arrays_in_the_place_of_a_flow():
-    with pytest.raises(
-        TypeError, match=r"shapes \(60, 4\), \(60,\); write .*DataFromArrays"
-    ):
+    with pytest.raises(TypeError, match=r"shapes \(60, 4\), \(60,\); write .*DataFromArrays"):
         config(dataflow=tiny_arrays())
     with pytest.raises(TypeError, match="DataFromArrays"):
         config(dataflow=None, data=list(tiny_arrays()))
@@ -49,9 +47,7 @@ def test_a_model_of_another_kind():
 
 
 def test_a_trainer_or_callback_without_parentheses():
-    with pytest.raises(
-        TypeError, match=r"the class SimpleTrainer; write SimpleTrainer\(\)"
-    ):
+    with pytest.raises(TypeError, match=r"the class SimpleTrainer; write SimpleTrainer\(\)"):
         launch_train_with_config(config(), SimpleTrainer)
     with pytest.raises(TypeError, match=r"ModelSaver'>; write ModelSaver\(\)"):
         launch_train_with_config(config(callbacks=[ModelSaver]), SimpleTrainer())

@@ -110,6 +110,8 @@ class ProgressBar(Callback):
             return None
 
     def _after_epoch(self) -> None:
+        if self._bar:
+            self._bar.note(self._note())
         self._close()
 
     def _after_train(self) -> None:
