@@ -49,7 +49,7 @@ def test_a_model_of_another_kind():
 def test_a_trainer_or_callback_without_parentheses():
     with pytest.raises(TypeError, match=r"the class SimpleTrainer; write SimpleTrainer\(\)"):
         launch_train_with_config(config(), SimpleTrainer)
-    with pytest.raises(TypeError, match=r"ModelSaver'>; write ModelSaver\(\)"):
+    with pytest.raises(TypeError, match=r"the class ModelSaver; write ModelSaver\(\)"):
         launch_train_with_config(config(callbacks=[ModelSaver]), SimpleTrainer())
     with pytest.raises(TypeError, match="expected a TrainConfig first, received <towerpack"):
         launch_train_with_config(SimpleTrainer(), config())

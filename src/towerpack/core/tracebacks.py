@@ -1,4 +1,4 @@
-"""Tracebacks that a user reads to the end: his own frames on the console, all of them in the log."""
+"""Tracebacks that can be read to the end: the user's frames on the console, all in the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def folds_traceback(function: Callable[P, R]) -> Callable[P, R]:
                 raise
             _log(error, Path(directory, logger.LOG_FILE))
             fold(error)
-            raise error.with_traceback(error.__traceback__)  # the log has the frames of libraries
+            raise  # the log file also has the frames of libraries
 
     return call
 
