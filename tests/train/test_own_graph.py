@@ -183,3 +183,32 @@ def test_a_variable_that_appears_during_training_is_refused():
 
     with pytest.raises(ValueError, match=r"\['late'\] appeared later"):
         Late().train_with_defaults(callbacks=[ModelSaver()], steps_per_epoch=1, max_epoch=1)
+
+
+def test_every_kind_of_attribute_is_found_once():
+    class Many(Trainer):
+        def __init__(self):
+            super().__init__()
+            self.net = tf.Module()
+            self.net.parts = [tf.Variable(1.0), {"inner": tf.Module()}]
+            self.net.parts[1]["inner"].parent = self.net
+            self.net.parts[1]["inner"].scale = keras.Variable(2.0)
+            self.again = self.net.parts[0]
+            self.seeds = keras.random.SeedGenerator(3)
+            self.mean = keras.metrics.Mean()
+            self.old = tf.compat.v1.train.MomentumOptimizer(0.1, 0.9)
+            with tf.GradientTape() as tape:
+                cost = tf.square(self.again)
+            self.old.apply_gradients([(tape.gradient(cost, self.again), self.again)])
+            self.numbers = [1.0, 2, "x", None]
+
+    trainer = Many()
+    trainer.setup_callbacks([], [])
+    assert sorted(trainer.store.variables) == [
+        "mean/count",
+        "mean/total",
+        "net/parts/0",
+        "net/parts/1/inner/scale",
+        "old/Variable/Momentum",
+        "seeds/state",
+    ]

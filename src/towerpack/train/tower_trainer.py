@@ -466,7 +466,7 @@ class TowerTrainer(Trainer):
             for update in self._additions:
                 update([pair for pairs in main.gradients for pair in pairs])
             costs = [objective.cost for objective in main.objectives]
-            self.cost_names = average_costs(main.context, costs)
+            self.cost_names = average_costs(main.context, costs or [cost])
             self.moving_averages = update_moving_averages(main.context)
             self._collects_summaries = any(summaries.values())
             self._step_counter.assign_add(1)
