@@ -4,6 +4,7 @@ from tests.callbacks.training import FUSED, STEPS, run
 from tests.tiny_model import BATCH
 from towerpack.callbacks import Callback, ProgressBar, progress_bar
 from towerpack.core.progress import Progress
+from towerpack.train import Trainer
 
 
 class Bar(Progress):
@@ -75,3 +76,18 @@ def test_the_bar_ends_after_an_error(bars):
 def test_tensors_are_fetched_seldom_in_a_long_epoch():
     result = run([ProgressBar("Mean")], epochs=1, steps=100)
     assert result.alone == list(range(1, 101, 5))
+
+
+def test_the_cost_is_shown_by_default(bars):
+    run([ProgressBar()], epochs=1)
+    assert all(note.startswith("cost=") for note in bars[0].notes)
+
+
+def test_the_cost_of_a_trainer_of_ones_own_is_shown(bars):
+    class Own(Trainer):
+        def run_step(self):
+            self.monitors.put_scalar("cost", 1 / (self.global_step + 1))
+
+    trainer = Own()
+    trainer.train([ProgressBar()], [], steps_per_epoch=4, max_epoch=1)
+    assert bars[0].notes == ["cost=1", "cost=0.5", "cost=0.3333", "cost=0.25", "cost=0.25"]

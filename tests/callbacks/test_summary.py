@@ -2,12 +2,15 @@ import numpy as np
 import pytest
 
 from tests.callbacks.training import STEPS, Model, run
+from towerpack._tensorflow import tf
 from towerpack.callbacks import (
     MergeAllSummaries,
     MovingAverageSummary,
     ProcessTensors,
     SimpleMovingAverage,
 )
+from towerpack.models import FullyConnected
+from towerpack.train import SimpleTrainer
 
 
 def test_summaries_are_computed_with_the_last_step_of_an_epoch_only():
@@ -52,3 +55,43 @@ def test_a_single_name_is_one_tensor_and_must_be_a_scalar():
         run([SimpleMovingAverage("prob", 2)], epochs=1)
     with pytest.raises(ValueError, match="at least one step"):
         SimpleMovingAverage("cost", 0)
+
+
+def test_averages_have_points_within_a_long_epoch_and_each_step_once():
+    result = run([MovingAverageSummary()], epochs=2, steps=250)
+    steps = [step for step, name, _ in result.monitor.scalars if name == "cost"]
+    assert steps == [100, 200, 250, 350, 450, 500]
+    assert result.alone == [100, 200, 350, 450]
+    short = run([MovingAverageSummary()], epochs=2, steps=100)
+    assert [step for step, name, _ in short.monitor.scalars if name == "cost"] == [100, 200]
+    assert short.alone == []
+
+
+@pytest.mark.parametrize(
+    "name, summarized, expected",
+    [("cost", True, "cost"), ("total_loss", False, "total_loss"), (None, False, "cost")],
+)
+def test_the_cost_is_averaged_also_if_the_tower_does_not_ask_for_it(name, summarized, expected):
+    class Own(Model):
+        def build_graph(self, x, label):
+            cost = super().build_graph(x, label) if summarized else self.plain(x)
+            return cost
+
+        def plain(self, x):
+            return tf.reduce_mean(tf.square(FullyConnected("fc", x, 1)), name=name)
+
+    for eager in (False, True):
+        trainer = SimpleTrainer(eager=eager, jit=False)
+        result = run([MovingAverageSummary()], epochs=1, model=Own(), trainer=trainer)
+        assert list(result.trainer.cost_names) == [expected]
+        assert len(result.monitor.of(expected)) == 1
+
+
+def test_a_cost_does_not_take_the_name_of_another_average():
+    class Own(Model):
+        def build_graph(self, x, label):
+            return super().build_graph(x, label) + 1.0
+
+    result = run([MovingAverageSummary()], epochs=1, model=Own())
+    (part,), (whole,) = result.monitor.of("cost"), result.monitor.of("training_cost")
+    assert whole == pytest.approx(part + 1)

@@ -64,7 +64,10 @@ def costs(**seconds):
             r"25% in callbacks \(ModelSaver 20%\): the data is the limit",
         ),
         (EpochTimes(10, 0, 5, 0.1), "49% passes in Python between the steps"),
-        (EpochTimes(0, 0, 0, 0), "nothing was measured"),
+        (
+            EpochTimes(10, 0, 5, 0.1, by_callback={"Dump": CallbackCost(0.1, 0.1)}),
+            "larger batches, or fewer single steps for Dump, would reduce it",
+        ),
     ],
 )
 def test_the_cause_decides_the_advice(times, words):
@@ -73,6 +76,51 @@ def test_the_cause_decides_the_advice(times, words):
     line = verdict(times)
     assert re.search(words, line), line
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        EpochTimes(0, 0, 0, 0),
+        EpochTimes(2.9, 2.5, 0.4, 0),  # a moment of the machine
+        EpochTimes(20, 15, 5, 0, first=True),  # workers start, XLA compiles
+    ],
+)
+def test_an_epoch_that_is_short_or_mostly_start_up_has_no_verdict(times):
+    assert verdict(times) == ""
+    long = EpochTimes(60 + times.total, times.data, 60, 0, first=times.first)
+    assert "the step is the limit" in verdict(long) or "the data is the limit" in verdict(long)
+
+
+@pytest.mark.parametrize(
+    ("stages", "words"),
+    [
+        # Batches are made in the workers, or by the parallel stage, already.
+        ([*stages(4, 4), StageCost("BatchData", 1, 4, False, 10, 0.1)], "10% of the time$"),
+        (
+            [
+                StageCost("MultiProcessMapAndBatchData", 0, 0, True, 9, 1.0),
+                StageCost("DataFromList", 1, 2, False, 9, 1.0),
+            ],
+            "5% of the time$",
+        ),
+        # What runs in this process is not what the step waits for.
+        ([*stages(4, 4), StageCost("BatchData", 0, 0, False, 10, 2.0)], "10% of the time; batch"),
+        # One thread has little to do: more processes would not help.
+        (stages(0, 1, parallel=False), "its stages work only 10% of the time$"),
+        (stages(0, 9, parallel=False, label="RemoteDataZMQ"), "what sends it .* is too slow$"),
+    ],
+)
+def test_no_advice_that_is_followed_already_or_would_not_help(stages, words):
+    import re
+
+    line = verdict(EpochTimes(10, 6, 3, 0.5, stages))
+    assert re.search(words, line), line
+
+
+def test_callbacks_that_run_at_intervals_are_not_told_about_intervals():
+    cost = {f"PeriodicTrigger({name})": CallbackCost(0.5) for name in "ABCDEF"}
+    assert verdict(EpochTimes(10, 0, 7, 3, by_callback=cost)).endswith("run less often")
 
 
 def test_the_shares_come_first_and_other_is_what_is_left():
@@ -98,7 +146,7 @@ def test_a_real_flow_is_blamed_on_its_slow_stage():
     clock = StageClock(flow)
     begun = time.perf_counter()
     assert len(list(flow)) == 8
-    total = time.perf_counter() - begun
+    total = 3 + time.perf_counter() - begun
     line = verdict(EpochTimes(total, data=0.9 * total, step=0, callbacks=0, stages=clock.lap()))
     assert "the data is the limit" in line
     assert not any(cost.datapoints for cost in clock.lap())  # each lap counts from the last

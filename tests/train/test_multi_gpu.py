@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from towerpack._tensorflow import tf
+from towerpack.callbacks import ScheduledHyperParamSetter
+from towerpack.core import logger
 from towerpack.dataflow import BatchData, DataFromArrays
 from towerpack.input_source import QueueInput, StagingInput
 from towerpack.models import BatchNorm, FullyConnected, ModelDesc
@@ -130,8 +132,6 @@ def test_replicated_towers_keep_equal_copies_on_their_devices():
 
 
 def test_a_learning_rate_set_between_calls_reaches_every_tower():
-    from towerpack.callbacks import ScheduledHyperParamSetter
-
     schedule = [(1, 0.02)]
     results = [
         trained(trainer, batch, callbacks=[ScheduledHyperParamSetter("learning_rate", schedule)])
@@ -322,3 +322,44 @@ def test_a_predictor_on_a_chosen_device():
     np.testing.assert_array_equal(outputs[-1], outputs[None])
     with pytest.raises(ValueError, match="received 2"):
         trainer.get_predictor(["x"], ["fc1/output"], 2)
+
+
+@pytest.mark.parametrize("count, steps", [(96, 6), (90, 5), (7, 1)])
+def test_an_epoch_is_one_pass_over_the_data_by_default(caplog, count, steps):
+    """`count` datapoints in batches of 8 for two towers: 12, 11 (one left over) and 1 batch."""
+    logger.set_level("INFO")
+    trainer = SyncMultiGPUTrainer(2)
+    with caplog.at_level("INFO"):
+        launch_train_with_config(
+            TrainConfig(
+                model=Model(),
+                dataflow=BatchData(data(count), 8, remainder=count < 8),
+                max_epoch=2,
+                extra_callbacks=[],
+                monitors=[],
+            ),
+            trainer,
+        )
+    assert trainer.steps_per_epoch == steps
+    assert trainer.global_step == 2 * steps
+    assert f"2 towers x 8 = 16, with {steps} steps per epoch" in caplog.text
+    assert ("not a multiple" in caplog.text) == (count != 96)
+
+
+def test_two_towers_equal_one_of_twice_the_batch_by_epochs():
+    """`max_epoch` and a schedule by epochs mean the same on one and on two devices."""
+    results = []
+    for trainer, batch in [(SyncMultiGPUTrainer(2), 8), (SimpleTrainer(), 16)]:
+        tf.keras.utils.set_random_seed(7)
+        schedule = ScheduledHyperParamSetter("learning_rate", [(1, 0.02), (2, 0.05)])
+        config = TrainConfig(
+            model=Model(),
+            dataflow=BatchData(data(), batch),
+            callbacks=[schedule],
+            max_epoch=3,
+            extra_callbacks=[],
+            monitors=[],
+        )
+        launch_train_with_config(config, trainer)
+        results.append({name: v.numpy() for name, v in trainer.store.trainable().items()})
+    assert_close(*results)

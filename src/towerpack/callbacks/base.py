@@ -16,7 +16,7 @@ class TrainerView(Protocol):
 
     monitors: Monitors
     store: VariableStore
-    tower_func: TowerFunc
+    cost_names: Sequence[str]
     input_source: InputSource
     moving_averages: dict[str, MovingAverage]
     is_chief: bool
@@ -26,6 +26,10 @@ class TrainerView(Protocol):
     steps_per_epoch: int
     starting_epoch: int
     max_epoch: int
+
+    @property
+    def tower_func(self) -> TowerFunc:
+        """The function that builds the model; raises where the trainer has none."""
 
     @property
     def has_summaries(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from towerpack.callbacks.base import Callback
 from towerpack.callbacks.ema import EMA, is_average
-from towerpack.callbacks.saver import directory_for, run_of
+from towerpack.callbacks.saver import check_variables, directory_for, run_of
 from towerpack.checkpoint.background import BackgroundSaver
 from towerpack.core import logger
 
@@ -48,6 +48,7 @@ class MinSaver(Callback):
 
     def _before_train(self) -> None:
         self._directory = directory_for(self, self.checkpoint_dir)
+        check_variables(self)
         self.saver.open(self._directory)
         # Killed between the run's checkpoint and this one: it is made up for now, with the same
         # weights.
@@ -79,8 +80,8 @@ class MinSaver(Callback):
     def _latest(self) -> tuple[int, float] | None:
         try:
             return self.trainer.monitors.get_history(self.monitor_stat)[-1]
-        except KeyError:
-            logger.warning("%s: nothing was logged as %r", self, self.monitor_stat)
+        except KeyError as error:
+            logger.warning("%s: %s", self, error.args[0])
             return None
 
     def _is_better(self, value: float) -> bool:

@@ -14,15 +14,19 @@ SLOW_SECONDS = 2.0  # in an epoch: less is nothing to speak of
 SLOW_SHARE = 0.3  # of that, for a callback to be named
 
 
+def _described(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}; write {value.__name__}()"
+    return f"{value!r} ({type(value).__name__})"
+
+
 class Callbacks(Callback):
     """A list of callbacks, called in its order; each gets its `after_train`, whatever happens."""
 
     def __init__(self, callbacks: Sequence[Callback]):
         for callback in callbacks:
             if not isinstance(callback, Callback):
-                raise TypeError(
-                    f"expected callbacks, received {callback!r} ({type(callback).__name__})"
-                )
+                raise TypeError(f"expected callbacks, received {_described(callback)}")
         self.callbacks = list(callbacks)
         self.clock = CallbackClock()
         # Only those that look at single steps are asked in each of them.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import numpy as np
 
 from towerpack.callbacks.base import TrainerView
+from towerpack.core.similar import nearest_first
 
 
 class HyperParam:
@@ -64,10 +64,10 @@ class GraphVarParam(HyperParam):
             raise ValueError(
                 f"several variables end in {self.name!r}: {ending}; give the whole name"
             )
-        near = difflib.get_close_matches(self.name, variables, n=3)
-        hint = f"; the nearest are {near}" if near else ""
+        settable = [n for n, variable in variables.items() if tuple(variable.shape) == self.shape]
+        hint = f"; variables of shape {self.shape} are {nearest_first(self.name, settable)}"
         if self.name == "learning_rate":
-            hint = (
+            hint += (
                 "; an optimizer of tf.compat.v1.train keeps a plain number to itself: give it a "
                 "variable, tf.compat.v1.get_variable('learning_rate', initializer=0.1, "
                 "trainable=False)"

@@ -17,7 +17,7 @@ NOTE_SECONDS = 0.5  # a person reads no faster
 
 
 class ProgressBar(Callback):
-    """Shows the steps of each epoch, their speed, the time left, and chosen scalars.
+    """Shows the steps of each epoch, their speed, the time left, and scalars: by default the cost.
 
     The speed is in steps, and in samples if the size of the batches is known in advance.
 
@@ -33,10 +33,12 @@ class ProgressBar(Callback):
 
     def __init__(self, names: str | Sequence[str] = ()):
         self.names = [names] if isinstance(names, str) else list(names)
+        self._shown = self.names
         self._end = EpochEnd()
 
     def _setup_graph(self) -> None:
         self._fetched: dict[str, float] = {}
+        self._shown = self.names or list(self.trainer.cost_names)
         averages = self.trainer.moving_averages
         self._to_fetch = [
             name for name in self.names if name not in averages and self._in_tower(name)
@@ -45,7 +47,7 @@ class ProgressBar(Callback):
     def _in_tower(self, name: str) -> bool:
         try:
             self.trainer.tower_func.towers.training()[0].get_tensor(name)
-        except (KeyError, IndexError):  # then it is the name of what will be put to the monitors
+        except (KeyError, IndexError, RuntimeError):  # it is what will be put to the monitors
             return False
         return True
 
@@ -85,14 +87,14 @@ class ProgressBar(Callback):
     def _trigger_step(self) -> None:
         if self._bar is None:
             return
-        if self.names and time.monotonic() - self._noted > NOTE_SECONDS:
+        if time.monotonic() - self._noted > NOTE_SECONDS:
             self._noted = time.monotonic()
             self._bar.note(self._note())
         self._bar.update(self.global_step - self._seen_step)
         self._seen_step = self.global_step
 
     def _note(self) -> str:
-        values = {name: self._latest(name) for name in self.names}
+        values = {name: self._latest(name) for name in self._shown}
         return " ".join(
             f"{name}={value:.4g}" for name, value in values.items() if value is not None
         )
@@ -108,6 +110,8 @@ class ProgressBar(Callback):
             return None
 
     def _after_epoch(self) -> None:
+        if self._bar:
+            self._bar.note(self._note())
         self._close()
 
     def _after_train(self) -> None:

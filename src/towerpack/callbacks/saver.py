@@ -34,8 +34,8 @@ class ModelSaver(Callback):
     raise. SIGTERM, Ctrl-C and the end of training save as well, and wait until it is on the disk.
 
     The last `max_to_keep` stay, one in every `keep_checkpoint_every_n_hours` for good, and the
-    best by `keep_best`. The file `checkpoint` names the latest. Checkpoints of an earlier run in
-    the same directory are left alone, unless this run resumed it.
+    best by `keep_best`. The file `checkpoint` names the latest. Checkpoints of an earlier run that
+    are still in the directory are left alone, unless this run resumed it.
 
     >>> from towerpack import KeepBest
     >>> saver = ModelSaver(3, every="10 min", keep_best=KeepBest("validation_error"))
@@ -65,6 +65,7 @@ class ModelSaver(Callback):
 
     def _before_train(self) -> None:
         self._directory = directory_for(self, self.checkpoint_dir)
+        check_variables(self)
         self.saver.open(self._directory)
         self.saver.reserve(self._variables())
         if self._interval is not None:
@@ -144,8 +145,8 @@ class ModelSaver(Callback):
             return None
         try:
             step, value = self.trainer.monitors.get_history(self.keep.best.stat)[-1]
-        except KeyError:
-            logger.warning("nothing was logged as %r, by which to keep", self.keep.best.stat)
+        except KeyError as error:
+            logger.warning("%s cannot keep the best: %s", self, error.args[0])
             return None
         return value if step == self.global_step else None
 
@@ -191,6 +192,23 @@ def directory_for(callback: Callback, directory: str | Path | None) -> Path:
             "logger.auto_set_dir() first, or pass checkpoint_dir"
         )
     return Path(found)
+
+
+def check_variables(callback: Callback) -> None:
+    """Refuses to save what a resumed run could not load: nothing, or not all variables."""
+    store = callback.trainer.store
+    if store.unbuilt:
+        raise ValueError(
+            f"{callback} cannot save {', '.join(store.unbuilt)}, whose variables do not exist yet. "
+            "Make them before training: call a model once on an example, and "
+            "optimizer.build(model.trainable_variables)"
+        )
+    if not store.saved():
+        raise ValueError(
+            f"{callback} found no variables to save in {type(callback.trainer).__name__}. A "
+            "trainer of your own keeps variables and Keras objects in attributes (self.model = "
+            "...), or adds them by self.store.adopt(name, variable)"
+        )
 
 
 def run_of(trainer: TrainerView) -> dict[str, Any]:

@@ -15,22 +15,45 @@ from towerpack.core.every import Every
 from towerpack.tower import get_op_tensor_name
 from towerpack.tower.summary import ALL_SUMMARIES
 
+POINTS_PER_EPOCH = 20  # of a moving average: enough to see a trend, too few to cost anything
+FEWEST_STEPS = 100  # between two of them: each ends a call of many steps early
+
 
 class MovingAverageSummary(Callback):
     """Puts what `add_moving_summary` has averaged, and the input's numbers, to the monitors.
 
-    The averages live on the device and are updated inside the step: this reads them, once an epoch,
-    and keeps them for a restart.
+    The averages live on the device and are updated inside the step: this reads them at the end of
+    each epoch and, in long epochs, about twenty times within it, and keeps them for a restart. The
+    cost is among them by default.
     `collection` and `train_op` are taken for the sake of old scripts; here there is one collection,
     and its updates are always part of the step.
     """
 
     def __init__(self, collection: Any = None, train_op: Any = None):
         self.collection, self.train_op = collection, train_op
+        self._end = EpochEnd()
+
+    def _next_due(self) -> int | None:
+        coming, end = self.global_step + 1, self._end.step(self.trainer)
+        due = coming + -self._end.position(self.trainer) % self._interval()
+        return due if self.trainer.moving_averages and due < end else None
+
+    def _trigger_step(self) -> None:
+        done = self.local_step + 1
+        if done % self._interval() == 0 and done < self.trainer.steps_per_epoch:
+            self._put_averages()
+
+    def _interval(self) -> int:
+        return max(FEWEST_STEPS, self.trainer.steps_per_epoch // POINTS_PER_EPOCH)
+
+    def _put_averages(self) -> None:
+        monitors = self.trainer.monitors
+        for name, average in self.trainer.moving_averages.items():
+            if not monitors.has_put(name):  # by KerasMetrics, say, as the mean over the epoch
+                monitors.put_scalar(name, average.value())
 
     def _trigger(self) -> None:
-        for name, average in self.trainer.moving_averages.items():
-            self.trainer.monitors.put_scalar(name, average.value())
+        self._put_averages()
         for name, value in self.trainer.input_source.summaries().items():
             self.trainer.monitors.put_scalar(name, value)
 

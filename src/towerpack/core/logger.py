@@ -5,7 +5,8 @@ the first message. A directory that already has content is handled by `action`, 
 
 | action | meaning |
 | --- | --- |
-| 'k' (default) | keep what is there and write beside it, as a resumed run wants |
+| None | keep what is there; a run that does not resume the one there moves that one aside |
+| 'k' | keep what is there, and write beside it in any case |
 | 'b' | back up: the old directory is renamed with its date |
 | 'd' | delete the old directory |
 | 'n' | new: the directory gets the date and time as a suffix |
@@ -26,12 +27,14 @@ from typing import Any
 from towerpack.core.run_lock import LOCK_FILE, RunLock
 
 LOG_FILE = "log.log"
+ONLY_IN_FILE = {"only_in_file": True}  # `extra` of what the console shows in a better form
 _ACTIONS = "kbdnq"
 _COLOURS = {logging.DEBUG: "2", logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31"}
 _logger = logging.getLogger("towerpack")
 _directory: Path | None = None
 _file_handler: _FileHandler | None = None
 _lock: RunLock | None = None
+_keeps_runs = False
 
 
 class _Formatter(logging.Formatter):
@@ -67,7 +70,7 @@ class _ConsoleHandler(logging.Handler):
             return False
 
     def emit(self, record: logging.LogRecord) -> None:
-        if getattr(record, "only_in_file", False):  # who shows it here in a better form says so
+        if getattr(record, "only_in_file", False):
             return
         try:
             stream = self.stream()
@@ -167,11 +170,11 @@ def set_logger_dir(dirname: str | Path, action: str | None = None) -> Path:
     """Makes `dirname` the directory of this run and logs to `log.log` in it.
 
     An older `log.log` there is renamed with its date. `action` says what to do when the directory
-    has content (see above); None means 'k'. Returns the directory, which is locked until
-    `close_log_file`, another call, or the end of this process: `DirectoryInUse` if another run,
-    which it names, has it.
+    has content (see above). Returns the directory, which is locked until `close_log_file`, another
+    call, or the end of this process: `DirectoryInUse` if another run, which it names, has it.
     """
-    global _directory, _file_handler, _lock
+    global _directory, _file_handler, _keeps_runs, _lock
+    _keeps_runs = action == "k"
     action = action or "k"
     if action not in _ACTIONS:
         raise ValueError(f"expected an action of {', '.join(_ACTIONS)}, received {action!r}")
@@ -209,6 +212,11 @@ def auto_set_dir(action: str | None = None, name: str | None = None) -> Path:
 def get_logger_dir() -> str | None:
     """The directory of this run, or None when none has been set."""
     return str(_directory) if _directory else None
+
+
+def keeps_runs() -> bool:
+    """Whether the action 'k' was chosen, so that a new run leaves an earlier one where it is."""
+    return _keeps_runs
 
 
 def close_log_file() -> None:

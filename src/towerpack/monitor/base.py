@@ -82,7 +82,10 @@ class MonitorBase:
         """A serialized `Event` of TensorBoard; its step and time are set."""
 
     def process_times(self, times: EpochTimes, verdict: str, step: int, epoch: int) -> None:
-        """Where an epoch's time went. Its numbers come as scalars `time/...` as well."""
+        """Where an epoch's time went; `verdict` is empty if that is not clear.
+
+        Its numbers come as scalars `time/...` as well.
+        """
 
     def persist(self) -> None:
         """Puts what it has where the end of this process does not reach it.

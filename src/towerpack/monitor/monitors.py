@@ -12,6 +12,7 @@ import numpy as np
 
 from towerpack.core import logger
 from towerpack.core.optional import require
+from towerpack.core.similar import nearest_first
 from towerpack.monitor.base import MonitorBase, RunInfo
 from towerpack.monitor.verdict import EpochTimes, verdict
 
@@ -85,6 +86,10 @@ class Monitors:
         number = float(value)
         self._history.setdefault(name, []).append((self.step, number))
         self._each(lambda m: m.process_scalar(name, number, self.step, self.epoch))
+
+    def has_put(self, name: str) -> bool:
+        """Whether this scalar has a value at the current step."""
+        return name in self._history and self._history[name][-1][0] == self.step
 
     def put_image(self, name: str, image: np.ndarray) -> None:
         """A picture HW, HWC or NHWC with values 0..255."""
@@ -166,7 +171,8 @@ class Monitors:
     def get_history(self, name: str) -> list[tuple[int, float]]:
         """[(global step, value)], oldest first."""
         if name not in self._history:
-            raise KeyError(f"nothing was logged as {name!r}; known are {sorted(self._history)}")
+            known = nearest_first(name, self._history)
+            raise KeyError(f"nothing was logged as {name!r}; known are {known}")
         return self._history[name]
 
     def persist(self) -> None:

@@ -121,7 +121,7 @@ class RunRecord(MonitorBase):
     def process_times(self, times: EpochTimes, verdict: str, step: int, epoch: int) -> None:
         if self._directory is None:
             return
-        self._facts["verdict"] = verdict
+        self._facts["verdict"] = verdict or self._facts["verdict"]
         record: dict[str, Any] = {"epoch_num": epoch, "global_step": step, **times.scalars()}
         record["verdict"] = verdict
         record["cores"] = times.cores

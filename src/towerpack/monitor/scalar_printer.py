@@ -14,8 +14,6 @@ from towerpack.core.progress import is_live
 from towerpack.monitor.base import MonitorBase
 from towerpack.monitor.verdict import EpochTimes
 
-_ONLY_IN_FILE = {"only_in_file": True}  # see `core.logger`
-
 
 class ScalarPrinter(MonitorBase):
     """Prints the scalars of each epoch, sorted by name: `{:.5g}`, and the change since the last.
@@ -67,7 +65,7 @@ class ScalarPrinter(MonitorBase):
                 epoch,
                 step,
                 _in_line(self._scalars),
-                extra=_ONLY_IN_FILE if live else None,
+                extra=logger.ONLY_IN_FILE if live else None,
             )
         if self._verdict and self.enable_epoch:
             logger.info("time of epoch %d: %s", epoch, self._verdict)

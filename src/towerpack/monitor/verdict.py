@@ -19,6 +19,9 @@ BEARABLE = 0.1  # between the two: what a callback that is made rarer should com
 MOST_RARER = 100  # times; beyond that it is not a matter of how often
 # A worker that computes for this share of the time is busy; under the other it mostly waits.
 BUSY, IDLE = 0.75, 0.5
+# Seconds of an epoch. In a shorter one, a moment of the machine decides; a first one also traces,
+# compiles and starts workers, which only a long epoch makes negligible.
+SHORTEST, SHORTEST_FIRST = 3.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class EpochTimes:
 
     `data`: the step waited for its input. `step`: it computed. `callbacks`: everything they do,
     inference and saving included; `by_callback` has it by name. `stages` come from
-    `StageClock.lap()`.
+    `StageClock.lap()`. `first` means that start-up is included.
     """
 
     total: float
@@ -45,6 +48,7 @@ class EpochTimes:
     stages: Sequence[StageCost] = ()
     by_callback: Mapping[str, CallbackCost] = field(default_factory=dict)
     cores: int = field(default_factory=available_cores)
+    first: bool = False
 
     def __post_init__(self) -> None:
         parts = (self.total, self.data, self.step, self.callbacks)
@@ -99,9 +103,13 @@ class StageClock:
 def verdict(times: EpochTimes) -> str:
     """One line: the shares of the time, the bottleneck, and what to change about it.
 
+    Empty if the epoch was too short to tell, or mostly start-up.
+
     >>> print(verdict(EpochTimes(total=10, data=0.1, step=9.5, callbacks=0.2)))
     1% waiting for data, 95% in the step, 2% in callbacks: the step is the limit, the data keeps up
     """
+    if times.total < (SHORTEST_FIRST if times.first else SHORTEST):
+        return ""
     shares = (
         f"{times.share(times.data):.0%} waiting for data, {times.share(times.step):.0%} in the "
         f"step, {times.share(times.callbacks):.0%} in callbacks"
@@ -113,8 +121,6 @@ def verdict(times: EpochTimes) -> str:
 
 
 def _advice(times: EpochTimes) -> str:
-    if times.total <= 0:
-        return "nothing was measured"
     culprits = {
         "data": times.share(times.data),
         "callbacks": times.share(times.callbacks),
@@ -128,9 +134,11 @@ def _advice(times: EpochTimes) -> str:
         return _about_data(times)
     if worst == "callbacks":
         return _about_callbacks(times)
+    at_steps = [name for name, cost in times.by_callback.items() if cost.at_steps]
+    rarer = f", or fewer single steps for {', '.join(sorted(at_steps))}," if at_steps else ""
     return (
-        f"{culprits['other']:.0%} passes in Python between the steps; larger batches, or fewer "
-        "callbacks that watch every step, let more of it run at once"
+        f"{culprits['other']:.0%} passes in Python between the steps; larger batches{rarer} would "
+        "reduce it"
     )
 
 
@@ -142,7 +150,9 @@ def _about_callbacks(times: EpochTimes) -> str:
     rarer = math.ceil(cost.seconds * (1 - BEARABLE) / (BEARABLE * rest)) if rest > 0 else 2
     if rarer < 2:
         share = times.share(times.callbacks)
-        return f"{share:.0%} goes to callbacks; let them run less often (PeriodicTrigger)"
+        periodic = all(known.startswith("Periodic") for known in times.by_callback)
+        means = "" if periodic and times.by_callback else " (PeriodicTrigger)"
+        return f"{share:.0%} goes to callbacks; let them run less often{means}"
     if rarer > MOST_RARER:
         return f"nearly all goes to {name}; let it run much less often, or do less"
     after = cost.seconds / rarer / (rest + cost.seconds / rarer)
@@ -160,23 +170,29 @@ def _about_data(times: EpochTimes) -> str:
         return "the data is the limit; `towerpack bench FILE.py:FLOW` shows its slowest stage"
     load = stage.load / times.total
     head = f"the data is the limit, {stage.label} its slowest stage"
+    if stage.label.startswith("RemoteDataZMQ"):
+        return "the data is the limit: what sends it to RemoteDataZMQ is too slow"
     if not any(cost.parallel for cost in times.stages):
+        here = sum(cost.load for cost in times.stages) / times.total
+        if here < IDLE:
+            return f"the data is the limit, yet its stages work only {here:.0%} of the time"
         return (
             f"{head} ({load:.0%} of one thread); run the flow in processes: "
             "MultiProcessRunner(flow, num_prefetch, num_proc)"
         )
-    if stage.workers == 0:
+    if stage.workers == 0 and load >= IDLE:
         return f"{head}, and not in the workers; move it below the parallel stage"
-    workers = f"{stage.workers} worker{'s' if stage.workers > 1 else ''}"
+    count = max(cost.workers for cost in times.stages)
+    workers = f"{count} worker{'s' if count > 1 else ''}"
     busy = sum(cost.load for cost in times.stages if cost.workers and not cost.parallel)
     load = min(1.0, busy / times.total)
     if load < IDLE:
-        return (
-            f"the data is the limit, yet its {workers} work only {load:.0%} of the time; batch "
-            "below the parallel stage, so that fewer and larger pieces travel"
-        )
+        head = f"the data is the limit, yet its {workers} work only {load:.0%} of the time"
+        if any("Batch" in cost.label for cost in times.stages if cost.workers or cost.parallel):
+            return head
+        return f"{head}; batch below the parallel stage, so that fewer and larger pieces travel"
     head = f"{head} ({workers}, {load:.0%} busy)"
-    if stage.workers < times.cores:
+    if count < times.cores:
         return f"{head}; use more workers, there are {times.cores} cores"
     if load < BUSY:
         return f"{head}; the cores are shared with the step: make the stage cheaper or cache it"

@@ -26,6 +26,7 @@ def overall_times(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         stages=_stages(counted),
         by_callback=_by_callback(counted),
         cores=counted[-1].get("cores") or available_cores(),
+        first=counted is epochs,
     )
     stages = [
         {

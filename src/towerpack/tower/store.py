@@ -62,6 +62,7 @@ class VariableStore:
     def __init__(self) -> None:
         self.variables: dict[str, Any] = {}
         self.complete_reason: str | None = None
+        self.unbuilt: list[str] = []  # Keras objects whose variables do not exist yet
         self.summary_names: list[str] = []
         self.layers: dict[str, Any] = {}  # those called, as `layer_calls` records them
         self.rates: dict[str, float] = {}  # what optimizers asked their learning rates to be

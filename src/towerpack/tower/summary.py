@@ -1,6 +1,6 @@
 """Summaries asked for inside a tower.
 
-Moving averages are kept on the device, in every step, and read once an epoch. Everything else
+Moving averages are kept on the device, in every step, and read now and then. Everything else
 (histograms, images, single values) is computed only in the steps in which someone asks for it:
 `MergeAllSummaries`, with the last step of each epoch by default.
 """
@@ -24,6 +24,8 @@ EMA_SCOPE = "EMA"
 ALL_SUMMARIES = ":all summaries:"
 """What a callback asks for, like a tensor's name, to get `collect_summaries` of the step."""
 
+DECAY = 0.95  # of moving averages, for each step
+
 _TYPES = {
     "scalar": lambda x: x,
     "mean": tf.reduce_mean,
@@ -33,8 +35,8 @@ _TYPES = {
 }
 
 
-def add_moving_summary(*tensors: Any, decay: float = 0.95) -> None:
-    """Logs the moving average of scalars under their own names, once an epoch.
+def add_moving_summary(*tensors: Any, decay: float = DECAY) -> None:
+    """Logs the moving average of scalars under their own names (see `MovingAverageSummary`).
 
     Acts in the main training tower only; elsewhere it does nothing. The average is kept on the
     device and costs no fetch per step. It is debiased: after one step it is that step's value.
@@ -44,6 +46,24 @@ def add_moving_summary(*tensors: Any, decay: float = 0.95) -> None:
         _check_scalar(tensor)
         name = _name_in_tower(context, tensor)
         context.moving_summaries.append(MovingSummary(name, tensor, decay))
+
+
+def average_costs(context: TowerContext, costs: Sequence[Any]) -> list[str]:
+    """Logs the moving average of each cost that the tower does not log itself; returns all names.
+
+    A cost is called what its tensor is called, if that has "cost" or "loss" in it, else `cost`.
+    """
+    names = []
+    for cost in costs:
+        logged = {summary.name: summary.tensor for summary in context.moving_summaries}
+        name = next((known for known, tensor in logged.items() if tensor is cost), None)
+        if name is None:
+            name = _name_in_tower(context, cost)
+            name = name if re.search("cost|loss", name) else "cost"
+            name = f"training_{name}" if name in logged else name
+            context.moving_summaries.append(MovingSummary(name, cost, DECAY))
+        names.append(name)
+    return names
 
 
 def add_tensor_summary(

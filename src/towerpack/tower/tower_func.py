@@ -127,7 +127,15 @@ class TowerFunc:
                 f"the tower takes {len(self.signature)} inputs {self.input_names}, received "
                 f"{len(inputs)}"
             )
-        output = self.func(*inputs)
+        try:
+            output = self.func(*inputs)
+        except tf.errors.OperatorNotAllowedInGraphError as error:
+            error.add_note(
+                "A tower function runs when the step is traced, where tensors have no values yet. "
+                "Python's if, while and for cannot depend on them: use tf.where(condition, a, b), "
+                "tf.cond or tf.while_loop."
+            )
+            raise
         handle = TowerTensorHandle(context, self.signature, inputs, output)
         self._handles[context.name, context.is_training] = handle  # a new trace replaces the old
         return handle

@@ -10,13 +10,17 @@ from typing import Any
 from towerpack.callbacks import Callback, Callbacks, StopTraining
 from towerpack.checkpoint import ModelLoader, SmartInit
 from towerpack.core import logger
+from towerpack.core.tracebacks import folds_traceback
 from towerpack.input_source import InputSource
 from towerpack.monitor import MonitorBase, Monitors, RunInfo
 from towerpack.tower import TowerFunc, VariableStore
 from towerpack.tower.summary import MovingAverage
 from towerpack.train.defaults import DEFAULT_CALLBACKS, DEFAULT_MONITORS
+from towerpack.train.earlier_run import move_earlier_run
 from towerpack.train.epoch_clock import EpochClock
 from towerpack.train.interrupts import Interrupts
+from towerpack.train.own_variables import adopt_attributes
+from towerpack.train.resume import find_run
 
 
 class Trainer:
@@ -24,17 +28,23 @@ class Trainer:
 
     `train` is three calls that a user may also make himself: `setup_callbacks`, `initialize` and
     `main_loop`. SIGTERM and the first Ctrl-C finish the step, let callbacks save, and leave.
+
+    Variables, Keras objects and `tf.Module`s in the attributes of a subclass belong to the run:
+    `adopt_attributes` adds them to `store`, where checkpoints and hyperparameter setters find them.
     """
 
     is_chief = True
-    tower_func: TowerFunc
+    cost_names: Sequence[str] = ("cost",)
+    """The scalars that say how well training goes; the progress bar shows them."""
 
     def __init__(self) -> None:
         self.input_source = InputSource()  # empty, until a trainer that reads from one has its own
+        self._tower_func: TowerFunc | None = None
         self.moving_averages: dict[str, MovingAverage] = {}
         self.store = VariableStore()
         self.monitors = Monitors([])
         self.callbacks = Callbacks([])
+        self.callbacks.trainer = self
         self.epoch_num = self.global_step = 0
         self.local_step = -1
         self.steps_per_epoch = 0
@@ -44,8 +54,22 @@ class Trainer:
         self._settling: list[Callable[[], None]] = []
         self._stop: StopTraining | None = None
         self._own_callbacks: list[Callback] = []
-        self._resumed = self._goes_on = False
+        self._resumed = self._goes_on = self._has_run = False
         self.run_configuration: dict[str, Any] = {}
+
+    @property
+    def tower_func(self) -> TowerFunc:
+        """The function that builds the model, for callbacks that trace it again."""
+        if self._tower_func is None:
+            raise RuntimeError(
+                f"{type(self).__name__} has no tower function, so callbacks cannot fetch tensors "
+                "or predict; set trainer.tower_func, or use a trainer with towers"
+            )
+        return self._tower_func
+
+    @tower_func.setter
+    def tower_func(self, value: TowerFunc) -> None:
+        self._tower_func = value
 
     def run_step(self) -> None:
         """One iteration. `global_step` grows by one afterwards, unless it has grown already."""
@@ -77,6 +101,7 @@ class Trainer:
         self.initialize(session_init)
         self.main_loop(steps_per_epoch, starting_epoch, max_epoch)
 
+    @folds_traceback
     def train_with_defaults(
         self,
         _sentinel: None = None,
@@ -88,14 +113,20 @@ class Trainer:
         starting_epoch: int = 1,
         session_init: Any = None,
         extra_callbacks: Sequence[Callback] | None = None,
+        resume: str | Path | None = None,
     ) -> None:
-        """`train` with the default callbacks and monitors, and an epoch as long as the data."""
+        """`train` with the default callbacks and monitors, and one pass over the data per epoch.
+
+        `resume` is that of `TrainConfig`, for trainers whose step is not a tower.
+        """
         if _sentinel is not None:
             raise TypeError("train_with_defaults takes its arguments by name")
+        run = find_run(resume)
+        if run is not None and run.is_finished(max_epoch):
+            logger.info("this run is finished: epoch %d is done", max_epoch)
+            return
         if steps_per_epoch is None:
-            steps_per_epoch = self.input_source.size()
-        if steps_per_epoch is None:
-            raise ValueError("the length of the data is not known: pass steps_per_epoch=")
+            steps_per_epoch = self._steps_of_one_pass()
         extra = DEFAULT_CALLBACKS() if extra_callbacks is None else extra_callbacks
         self.train(
             [*callbacks, *extra],
@@ -103,8 +134,29 @@ class Trainer:
             steps_per_epoch=steps_per_epoch,
             max_epoch=max_epoch,
             starting_epoch=starting_epoch,
-            session_init=session_init,
+            session_init=run or session_init,
         )
+
+    @property
+    def batches_per_step(self) -> int:
+        """How many batches of the input source one step takes: one for each tower."""
+        return 1
+
+    def _steps_of_one_pass(self) -> int:
+        """The whole steps in the data; batches that are left over begin the next epoch."""
+        batches = self.input_source.size()
+        if batches is None:
+            raise ValueError("the length of the data is not known: pass steps_per_epoch=")
+        steps, left = divmod(batches, self.batches_per_step)
+        if left:
+            logger.info(
+                "%d batches are not a multiple of the %d batches that a step takes: an epoch has "
+                "%d steps, and the data continues from one epoch to the next",
+                batches,
+                self.batches_per_step,
+                max(steps, 1),
+            )
+        return max(steps, 1) if batches else 0
 
     def get_predictor(
         self, input_names: Sequence[str] | None, output_names: Sequence[str]
@@ -124,10 +176,19 @@ class Trainer:
         self, callbacks: Sequence[Callback], monitors: Sequence[MonitorBase]
     ) -> None:
         """Sets up the callbacks: they may trace towers and make variables here."""
+        own = self.adopt_variables()
+        if own:
+            logger.info(
+                "%s has %d variables of its own, such as %s", type(self).__name__, len(own), own[0]
+            )
         self.monitors = Monitors(monitors)
         callbacks = [*self._own_callbacks, *callbacks]
         self.callbacks = Callbacks([cb for cb in callbacks if self.is_chief or not cb.chief_only])
         self.callbacks.setup_graph(self)
+
+    def adopt_variables(self) -> list[str]:
+        """Adds the variables in the trainer's attributes to the store; returns the new names."""
+        return adopt_attributes(self.store, self)
 
     def initialize(self, session_init: ModelLoader | None = None) -> None:
         """Gives the variables their values from a checkpoint, if there is one."""
@@ -163,6 +224,7 @@ class Trainer:
         """
         self.max_epoch, self._stop = max_epoch, None
         self._begin(steps_per_epoch, starting_epoch)
+        self._claim_directory()
         self.monitors.open(self._run_info())
         error: BaseException | None = None
         failed = False
@@ -197,6 +259,14 @@ class Trainer:
             if not failed:
                 raise
             logger.error("after the run had failed: %s: %s", type(another).__name__, another)
+
+    def _claim_directory(self) -> None:
+        """A run that neither resumes nor continues another one writes into a tidy directory."""
+        directory = logger.get_logger_dir()
+        continues = self._resumed or self._has_run or self.starting_epoch > 1
+        self._has_run = True
+        if directory and self.monitors.monitors and not continues and not logger.keeps_runs():
+            move_earlier_run(Path(directory))
 
     def _run_info(self) -> RunInfo:
         directory = logger.get_logger_dir()
@@ -286,6 +356,8 @@ class Trainer:
                 self.local_step += done
             else:
                 self.local_step += 1
+                # What run_step puts belongs to the step that it runs.
+                self.monitors.at(self.global_step + 1, self.epoch_num)
                 self.run_step()
         if self.global_step == before:
             self.global_step += done
@@ -312,6 +384,7 @@ class Trainer:
     def _settle(self) -> None:
         actions, self._settling = self._settling, []
         if actions:
+            self._check_no_late_variables()
             self.monitors.persist()
         for action in actions:
             action()
@@ -319,6 +392,16 @@ class Trainer:
             self.callbacks.interrupted()  # in the middle of an epoch nobody has saved yet
             raise self._stop
         self.leave_if_interrupted()
+
+    def _check_no_late_variables(self) -> None:
+        """Before a save: a resumed run could not load a variable that its steps make later."""
+        late = self.adopt_variables()
+        if late:
+            raise ValueError(
+                f"expected {type(self).__name__} to have all variables before training, but "
+                f"{late} appeared later, so a resumed run could not load them. Make them in "
+                "__init__: call a model once, and optimizer.build(model.trainable_variables)"
+            )
 
     def leave_if_interrupted(self) -> None:
         """Ends the run after Ctrl-C or SIGTERM, between two steps: callbacks may save."""

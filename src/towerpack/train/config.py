@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from towerpack.callbacks import Callback
+from towerpack._tensorflow import tf
+from towerpack.callbacks import Callback, Callbacks
 from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
+from towerpack.core.tracebacks import folds_traceback
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, apply_default_prefetch
 from towerpack.models import ModelDesc
@@ -23,8 +25,11 @@ class TrainConfig:
 
     Give either a `dataflow` or `data`, an input source; `apply_default_prefetch` says how a trainer
     reads them.
-    `steps_per_epoch` defaults to the length of the data. The callbacks of a run are `callbacks`
+    `steps_per_epoch` defaults to one pass over the data: its batches divided by the number of
+    towers, each of which takes a batch in every step. The callbacks of a run are `callbacks`
     followed by `extra_callbacks`, which default to `DEFAULT_CALLBACKS()`.
+
+    `optimizer`, an optimizer or a function that makes one, takes the place of `model.optimizer()`.
 
     With `resume='auto'` the same command, run again, goes on from the latest checkpoint in the
     logger's directory, exactly where it was saved; `session_init` and `starting_epoch` are then for
@@ -34,7 +39,7 @@ class TrainConfig:
     model: ModelDesc
     dataflow: DataFlow | None = None
     data: InputSource | DataFlow | None = None
-    callbacks: Sequence[Callback] = ()
+    callbacks: Sequence[Callback] | Callback = ()
     extra_callbacks: Sequence[Callback] | None = None
     monitors: Sequence[MonitorBase] | None = None
     session_init: ModelLoader | Any = None
@@ -42,37 +47,81 @@ class TrainConfig:
     steps_per_epoch: int | None = None
     max_epoch: int = 99999
     resume: str | Path | None = None
+    optimizer: Any = None
 
     def __post_init__(self) -> None:
         if (self.dataflow is None) == (self.data is None):
             raise ValueError("expected either dataflow= or data=, one of the two")
         if isinstance(self.data, DataFlow):
             self.dataflow, self.data = self.data, None
-        if not isinstance(self.model, ModelDesc):
-            raise TypeError(f"expected a ModelDesc as model, received {self.model!r}")
+        check_not_arrays(self.dataflow if self.data is None else self.data)
+        check_model(self.model)
+        if isinstance(self.callbacks, Callbacks):
+            self.callbacks = self.callbacks.callbacks
+        elif isinstance(self.callbacks, Callback):
+            self.callbacks = [self.callbacks]
         if self.steps_per_epoch is not None and self.steps_per_epoch < 0:
             raise ValueError(f"expected steps_per_epoch >= 0, received {self.steps_per_epoch}")
 
-    def epoch_steps(self, source: InputSource) -> int:
-        if self.steps_per_epoch is not None:
-            return self.steps_per_epoch
-        size = source.size()
-        if size is None:
-            raise ValueError("the length of the data is not known: pass steps_per_epoch=")
-        return size
+    def make_optimizer(self) -> Any:
+        """The optimizer of this run; called for each set of variables."""
+        if self.optimizer is None:
+            return self.model.optimizer()
+        made = self.optimizer
+        return made() if callable(made) and not hasattr(made, "apply_gradients") else made
 
 
+def check_not_arrays(data: Any) -> None:
+    """A tuple of arrays would be taken for a flow whose datapoints are those arrays."""
+    if isinstance(data, tuple | list) and data and all(hasattr(part, "shape") for part in data):
+        shapes = ", ".join(str(tuple(part.shape)) for part in data)
+        raise TypeError(
+            f"expected a DataFlow, received {len(data)} arrays of shapes {shapes}; write "
+            "dataflow=BatchData(DataFromArrays(x, y, shuffle=True), batch_size)"
+        )
+
+
+def check_model(model: Any) -> None:
+    if isinstance(model, ModelDesc):
+        return
+    cure = "subclass ModelDesc and define inputs(), build_graph() and optimizer()"
+    if isinstance(model, type):
+        cure = f"this is a class: write {model.__name__}()"
+    elif isinstance(model, tf.keras.Model):
+        cure = (
+            "a Keras model is trained by KerasModel(model, input_signature, target_signature, "
+            "dataflow).fit(max_epoch=...), or called in build_graph of a ModelDesc"
+        )
+    raise TypeError(f"expected a ModelDesc as model, received {type(model).__name__}; {cure}")
+
+
+def check_trainer(trainer: Any) -> None:
+    if isinstance(trainer, type):
+        raise TypeError(
+            f"expected a trainer, received the class {trainer.__name__}; write "
+            f"{trainer.__name__}(), with its arguments if it has any"
+        )
+    if not hasattr(trainer, "setup_graph"):
+        raise TypeError(
+            f"expected a trainer with setup_graph(), such as SimpleTrainer(), received {trainer!r}"
+        )
+
+
+@folds_traceback
 def launch_train_with_config(config: TrainConfig, trainer: Any) -> None:
     """Trains the model of a config with a trainer, from setting up to the last epoch.
 
     The same as these calls, which a user may also make himself:
 
-        trainer.setup_graph(signature, input_source, model.build_graph, model.optimizer)
+        trainer.setup_graph(signature, input_source, model.build_graph, config.make_optimizer)
         trainer.setup_callbacks(callbacks, monitors)
         trainer.initialize(session_init)
         trainer.main_loop(steps_per_epoch, starting_epoch, max_epoch)
         trainer.close()
     """
+    if not isinstance(config, TrainConfig):
+        raise TypeError(f"expected a TrainConfig first, received {config!r}")
+    check_trainer(trainer)
     run = find_run(config.resume)
     if run is not None and run.is_finished(config.max_epoch):
         logger.info("this run is finished: epoch %d is done", config.max_epoch)
@@ -85,12 +134,12 @@ def launch_train_with_config(config: TrainConfig, trainer: Any) -> None:
         if run is not None:
             trainer.store.seed = run.seed
         trainer.run_configuration = {"model": type(model).__name__, "data": describe(source)}
-        trainer.setup_graph(model.input_signature, source, model.build_graph, model.optimizer)
+        trainer.setup_graph(model.input_signature, source, model.build_graph, config.make_optimizer)
         trainer.train_with_defaults(
             callbacks=config.callbacks,
             extra_callbacks=config.extra_callbacks,
             monitors=config.monitors,
-            steps_per_epoch=config.epoch_steps(source),
+            steps_per_epoch=config.steps_per_epoch,
             max_epoch=config.max_epoch,
             starting_epoch=config.starting_epoch,
             session_init=run or config.session_init,

@@ -24,6 +24,7 @@ class EpochClock:
         self._stages = StageClock(flow) if flow is not None else None
         self._begun = time.perf_counter()
         self._waited = self._steps = 0.0
+        self._is_first = True
         self.step_seconds = 0.0  # in steps, over all laps
 
     @contextlib.contextmanager
@@ -49,6 +50,8 @@ class EpochClock:
             callbacks=sum(cost.seconds for cost in by_callback.values()),
             stages=self._stages.lap() if self._stages else (),
             by_callback=by_callback,
+            first=self._is_first,
         )
         self._begun, self._waited, self._steps = now, waited, 0.0
+        self._is_first = False
         return times

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf
+from towerpack.train.config import TrainConfig
 from towerpack.train.devices import tower_devices
+from towerpack.train.old_scripts import TrainsItsConfig, all_gpus
 from towerpack.train.replication import OwnVariables, SharedVariables, reduction_for, towers_on
 from towerpack.train.single_cost import SingleCostTrainer
 
@@ -39,11 +41,13 @@ class SyncMultiGPUTrainerParameterServer(SingleCostTrainer):
         return tf.device(self.ps_device)
 
 
-class SyncMultiGPUTrainer(SyncMultiGPUTrainerParameterServer):
+class SyncMultiGPUTrainer(TrainsItsConfig, SyncMultiGPUTrainerParameterServer):
     """A tower on every GPU, with shared variables on the CPU."""
 
-    def __init__(self, gpus: int | Sequence[int], **options: Any) -> None:
+    def __init__(self, gpus: int | Sequence[int] | TrainConfig, **options: Any) -> None:
+        config, gpus = (gpus, all_gpus()) if isinstance(gpus, TrainConfig) else (None, gpus)
         super().__init__(gpus, ps_device="cpu", **options)
+        self.config = config
 
 
 class SyncMultiGPUTrainerReplicated(SingleCostTrainer):

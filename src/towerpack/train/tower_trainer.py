@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
@@ -29,7 +29,12 @@ from towerpack.tower import (
 from towerpack.tower.determinism import drawing_from, drawn_seed, tracing_with
 from towerpack.tower.gradproc import scaled
 from towerpack.tower.precision import half_layers
-from towerpack.tower.summary import ALL_SUMMARIES, collect_summaries, update_moving_averages
+from towerpack.tower.summary import (
+    ALL_SUMMARIES,
+    average_costs,
+    collect_summaries,
+    update_moving_averages,
+)
 from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
 from towerpack.train.base import Trainer
 from towerpack.train.built_tower import BuiltTower
@@ -102,6 +107,11 @@ class TowerTrainer(Trainer):
         self, input_signature: Sequence[Any], input: InputSource, func: Callable[..., Any]
     ) -> None:
         """Makes the variables and traces the step."""
+        if self._tower_func is not None:
+            raise RuntimeError(
+                f"this {type(self).__name__} has been set up already, and its variables belong to "
+                "that run; make a new trainer for each run. To train longer, call main_loop again"
+            )
         with drawing_from(self._drawn_seed):
             self._setup_towers(input_signature, input, func)
 
@@ -154,6 +164,10 @@ class TowerTrainer(Trainer):
     ) -> None:
         super().setup_callbacks([*self._copies.callbacks(), *callbacks], monitors)
 
+    def adopt_variables(self) -> list[str]:
+        """None from attributes: towers and optimizers add their variables when they are traced."""
+        return []
+
     def initialize(self, session_init: ModelLoader | None = None) -> None:
         super().initialize(session_init)
         self.global_step = int(self._step_counter.numpy())
@@ -170,7 +184,10 @@ class TowerTrainer(Trainer):
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
         if state["seed"] != self.store.seed:
-            raise ValueError("the seed of a restored run must be set before its step is traced")
+            raise ValueError(
+                "the seed of a resumed run must be known before its step is traced: pass resume= "
+                "to TrainConfig, KerasModel.fit or the GAN trainer"
+            )
         self._step_counter.assign(self.global_step)
         if state.get("input") is not None:
             self.input_source.restore(state["input"])
@@ -192,15 +209,29 @@ class TowerTrainer(Trainer):
     def device_names(self) -> tuple[str, ...]:
         return device_names(self.replication.devices)
 
+    @property
+    def batches_per_step(self) -> int:
+        return self.replication.count
+
     def main_loop(
         self, steps_per_epoch: int, starting_epoch: int = 1, max_epoch: int = 99999
     ) -> None:
+        self._log_total_batch(steps_per_epoch)
         self.input_source.start()
         super().main_loop(steps_per_epoch, starting_epoch, max_epoch)
         # After all callbacks: a checkpoint from which a run resumes has the weights of its step.
         for index in range(len(self.stores)):
             for optimizer in self.optimizers_of(index):
                 optimizer.finalize()
+
+    def _log_total_batch(self, steps_per_epoch: int) -> None:
+        towers, batch = self.replication.count, self.input_source.batch_size()
+        if towers > 1:
+            logger.info(
+                "the total batch size is %s, with %d steps per epoch",
+                f"{towers} towers x {batch} = {towers * batch}" if batch else f"{towers} batches",
+                steps_per_epoch,
+            )
 
     def run_step(self) -> None:
         """One step by itself, with what callbacks want of it."""
@@ -209,8 +240,26 @@ class TowerTrainer(Trainer):
         fetched = self.step(names)
         self.callbacks.deliver(wanted, fetched)
 
+    def steps(self, *fetches: str) -> Iterator[dict[str, Any]]:
+        """Runs a step in each round of a loop of your own; ends when the data does.
+
+        Needs `setup_graph` and nothing else: no callbacks, no epochs. Yields `global_step` and the
+        values of the named tensors of the first tower.
+
+            for step in trainer.steps("cost"):
+                print(step["global_step"], step["cost"])
+        """
+        self._copies.copy_all()  # the values that were loaded, or set in the first tower
+        while True:
+            try:
+                values = self.step(fetches)
+            except StopTraining:
+                return
+            yield {"global_step": self.global_step, **values}
+
     def step(self, fetches: tuple[str, ...] = ()) -> dict[str, Any]:
         """Runs one step; the values of the named tensors of the first tower."""
+        self.input_source.start()  # does nothing if it has been started
         # A run_step of the user's own may take several: nobody leaves in the middle of it.
         self._supply.wait_for_step(self.batches_taken, looks=False)
         self._offer(1)
@@ -457,6 +506,8 @@ class TowerTrainer(Trainer):
         if main.context.is_main_training_tower:
             for update in self._additions:
                 update([pair for pairs in main.gradients for pair in pairs])
+            costs = [objective.cost for objective in main.objectives]
+            self.cost_names = average_costs(main.context, costs or [cost])
             self.moving_averages = update_moving_averages(main.context)
             self._collects_summaries = any(summaries.values())
             self._step_counter.assign_add(1)

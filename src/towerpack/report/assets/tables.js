@@ -47,7 +47,7 @@ function tiles(run) {
 
 function verdictCard(run, named) {
   const cards = [];
-  if (run.overall) {
+  if (run.overall && run.overall.verdict) {
     const { parts } = run.overall;
     const worst = ["data", "callbacks"].filter((part) => parts[part] > 0.15 * parts.epoch).sort((a, b) => parts[b] - parts[a])[0];
     cards.push(el("div", { class: `card verdict ${worst || ""}`, title: "over all epochs but the first" }, el("b", {}, named ? run.name : "Verdict"), el("span", {}, run.overall.verdict)));

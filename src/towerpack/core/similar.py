@@ -1,0 +1,24 @@
+"""Names for error messages: what a user may have meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+SHOWN = 10  # names in a message; of more than that, a reader sees none
+
+
+def nearest_first(name: str, known: Iterable[str]) -> str:
+    """The known names in a list, the most similar first; the count of those that are not shown.
+
+    >>> nearest_first("learning_rat", ["global_step", "learning_rate"])
+    "'learning_rate', 'global_step'"
+    """
+
+    def similarity(other: str) -> float:
+        return difflib.SequenceMatcher(a=name, b=other, autojunk=False).ratio()
+
+    names = sorted(sorted(known), key=similarity, reverse=True)
+    more = len(names) - SHOWN
+    shown = ", ".join(repr(each) for each in names[:SHOWN])
+    return f"{shown} and {more} more" if more > 0 else shown or "none"
