@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from towerpack._tensorflow import tf
 from towerpack.checkpoint.source import Entry
+from towerpack.core.optional import Lazy
+
+tf: Any = Lazy("towerpack._tensorflow", "tf", extra="tf")  # not needed to list checkpoints
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import typer
 
+from towerpack.checkpoint.npz import read_npz
 from towerpack.dataflow.format import ImageFromFile
 
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
@@ -61,8 +62,7 @@ def _contents(files: Any) -> np.ndarray:
 
 
 def _from_npz(path: Path, specs: InputSpecs) -> Inputs:
-    with np.load(path, allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in stored.files}
+    arrays = read_npz(path)
     missing = sorted(set(specs) - set(arrays))
     if missing:
         raise typer.BadParameter(f"{path} lacks the inputs {missing}; it has {sorted(arrays)}")

@@ -81,6 +81,8 @@ def read_graph(path: Path) -> Any:
             graph_def.ParseFromString(data)
     except Exception as error:
         raise ValueError(f"expected a GraphDef in {path}: {error}") from error
+    if not graph_def.node:
+        raise ValueError(f"expected a GraphDef in {path}, received one without nodes")
     return graph_def
 
 
