@@ -29,7 +29,7 @@ def report(
         raise typer.BadParameter("expected --serve or --output, received both")
     for directory in runs:
         if not directory.is_dir():
-            raise NotADirectoryError(f"expected the directory of a run, received {directory}")
+            raise NotADirectoryError(f"expected a run's directory, received {directory}")
     if serve:
         _serve(runs, port)
         return
