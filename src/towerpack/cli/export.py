@@ -84,7 +84,9 @@ def demo(
 
 @app.command()
 def show(
-    path: Annotated[Path, typer.Argument(help=".pb, .pbtxt, .onnx, .tflite or a SavedModel.")],
+    path: Annotated[
+        Path, typer.Argument(help=".pb, .pbtxt, .meta, .onnx, .tflite, or a SavedModel.")
+    ],
     nodes: Annotated[bool, typer.Option("--nodes", help="List every node.")] = False,
     signature: Annotated[str, typer.Option(help="Of a SavedModel.")] = "serving_default",
 ) -> None:

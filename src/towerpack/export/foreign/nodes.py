@@ -32,7 +32,7 @@ class GraphListing:
 
 
 def list_graph(path: str | Path, signature: str = DEFAULT_SIGNATURE) -> GraphListing:
-    """Lists a `.pb`, `.pbtxt`, `.onnx` or `.tflite` file, or a signature of a SavedModel."""
+    """Lists a `.pb`, `.pbtxt`, `.meta`, `.onnx` or `.tflite` file, or a SavedModel's signature."""
     path = Path(path)
     if path.suffix == ".onnx":
         return _list_onnx(path)
