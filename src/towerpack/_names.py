@@ -329,6 +329,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "GPUUtilizationTracker",
         "GradientNorm",
         "GraphProfiler",
+        "GraphSummary",
         "GraphVarParam",
         "HostMemoryTracker",
         "HumanHyperParamSetter",

@@ -22,6 +22,7 @@ from towerpack.tower import (
     TracedTower,
     get_global_step_var,
 )
+from towerpack.tower.context import Summary
 from towerpack.tower.precision import float32_variables, half_inputs
 from towerpack.tower.summary import ALL_SUMMARIES, collect_summaries, update_moving_averages
 from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
@@ -370,6 +371,9 @@ class TowerTrainer(Trainer):
     @property
     def has_summaries(self) -> bool:
         return self._collects_summaries or self._tower_writes()
+
+    def collected_summaries(self) -> Sequence[Summary]:
+        return self._writer.collected()
 
     def _writes_files(self, fetches: tuple[str, ...]) -> bool:
         """Of a step with these fetches; XLA does not, so that such a step is not compiled."""

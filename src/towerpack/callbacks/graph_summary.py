@@ -1,0 +1,20 @@
+"""The model as a picture."""
+
+from __future__ import annotations
+
+from towerpack.callbacks.base import Callback
+
+
+class GraphSummary(Callback):
+    """Gives the graph of the training step to the monitors, once, before the first step.
+
+    `TFEventWriter` writes it, in a thread of its own, and TensorBoard's tab "Graphs" shows it.
+    """
+
+    def _before_train(self) -> None:
+        tower_func = getattr(self.trainer, "tower_func", None)
+        towers = tower_func.towers.training() if tower_func is not None else ()
+        graph = towers[0].graph if len(towers) else None
+        if graph is not None:
+            monitors = self.trainer.monitors
+            monitors.put_graph(lambda: graph.as_graph_def(add_shapes=True).SerializeToString())
