@@ -13,8 +13,9 @@ class GraphSummary(Callback):
 
     def _before_train(self) -> None:
         tower_func = getattr(self.trainer, "tower_func", None)
-        towers = tower_func.towers.training() if tower_func is not None else ()
-        graph = towers[0].graph if len(towers) else None
+        if tower_func is None or not len(tower_func.towers.training()):
+            return  # the trainer runs a step of its own
+        graph = tower_func.towers.training()[0].graph
         if graph is not None:
             monitors = self.trainer.monitors
             monitors.put_graph(lambda: graph.as_graph_def(add_shapes=True).SerializeToString())

@@ -94,11 +94,11 @@ def _frozen_signature(path: Path, signature: str) -> ForeignGraph:
         raise ValueError(
             f"expected a SavedModel that TensorFlow can load in {path}: {error}"
         ) from error
-    names = sorted(loaded.signatures)
-    if signature == DEFAULT_SIGNATURE and signature not in names and len(names) == 1:
-        (signature,) = names
-    if signature not in names:
-        raise KeyError(f"{path} has no signature {signature!r}; it has {names}")
+    known = sorted(loaded.signatures)
+    if signature == DEFAULT_SIGNATURE and signature not in known and len(known) == 1:
+        (signature,) = known
+    if signature not in known:
+        raise KeyError(f"{path} has no signature {signature!r}; it has {known}")
     function = loaded.signatures[signature]
     names = {id(variable.handle): variable.name for variable in function.graph.variables}
     variables = {
