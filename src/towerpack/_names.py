@@ -331,6 +331,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "GPUUtilizationTracker",
         "GradientNorm",
         "GraphProfiler",
+        "GraphSummary",
         "GraphVarParam",
         "HostMemoryTracker",
         "HumanHyperParamSetter",

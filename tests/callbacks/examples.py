@@ -65,6 +65,7 @@ EXAMPLES: dict[str, Example] = {
     ),
     "EstimatedTimeLeft": Example(room.EstimatedTimeLeft),
     "GradientNorm": Example(room.GradientNorm),
+    "GraphSummary": Example(room.GraphSummary),
     "GraphProfiler": Example(room.GraphProfiler, ALL),
     "HostMemoryTracker": Example(room.HostMemoryTracker, repeatable=False),
     "HumanHyperParamSetter": Example(lambda: room.HumanHyperParamSetter("learning_rate")),

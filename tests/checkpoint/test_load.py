@@ -263,3 +263,19 @@ def test_dicts_go_to_files_and_back(tmp_path):
     for name in ("a.h5", "a.keras", "model-1.index"):
         with pytest.raises(ValueError, match=f"expected a name ending in .npz .*{name}"):
             save_checkpoint_vars(saved, tmp_path / name)
+
+
+def test_loading_from_a_run_logs_its_step_counter_and_learning_rate(capsys):
+    variables = {
+        "w": tf.Variable([0.0]),
+        "global_step": tf.Variable(0, dtype=tf.int64),
+        "learning_rate": tf.Variable(0.5),
+    }
+    saved = {"w": np.float32([1.0]), "global_step": np.int64(70), "learning_rate": np.float32(0.25)}
+    SmartInit(saved).load(variables)
+    written = " ".join(capsys.readouterr().err.split())
+    assert "sets global_step from 0 to 70 and learning_rate from 0.5 to 0.25" in written
+    assert "ignore=['global_step', 'learning_rate']" in written
+    SmartInit(saved, ignore=["global_step", "learning_rate"]).load(variables)
+    SmartInit(saved).load(variables, strict=True)  # a run that is resumed
+    assert "sets" not in capsys.readouterr().err

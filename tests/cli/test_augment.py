@@ -44,8 +44,8 @@ def test_a_sheet_is_written(files):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("red.png", "chain.py"), "expected FILE.py:NAME"),
-        (("red.png", "chain.py:augs"), "no 'augs' in chain.py; it defines: augmentors, imgaug"),
+        (("red.png", "chain.py"), "expected chain.py:NAME"),
+        (("red.png", "chain.py:augs"), "chain.py has no 'augs'"),
         (("red.png", "chain.py:number"), "expected an ImageAugmentor, received 5"),
         (("red.png", "none.py:x"), "none.py"),
         (("none.png", "chain.py:made"), "no file none.png"),
@@ -55,7 +55,7 @@ def test_a_sheet_is_written(files):
 )
 def test_mistakes_are_explained_without_a_traceback(files, arguments, words):
     done = run(*arguments)
-    assert done.returncode == 1 and words in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode in (1, 2) and words in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_function_may_make_them(files):

@@ -182,7 +182,7 @@ def test_show_lists_a_file(model):
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("Other", "has no 'Other'"), ("nothing", "to be a ModelDesc"), ("", "FILE.py:NAME")],
+    [("Other", "has no 'Other'"), ("nothing", "to be a ModelDesc")],
 )
 def test_a_model_that_cannot_be_found_is_explained(model, name, says, tmp_path):
     options = ["--checkpoint", model / "weights.npz", "--outputs", "prob"]

@@ -106,3 +106,21 @@ def test_names_are_checked_where_they_are_given():
         predictor(weights(), output_names="prob")
     with pytest.raises(KeyError, match="the nearest are"):
         predictor(weights(), output_names=["probb"])
+
+
+def test_a_config_without_weights_warns(capsys):
+    predictor()
+    written = capsys.readouterr().err
+    assert "no session_init" in written and "fc/W" in written
+    predictor(weights())
+    assert "no session_init" not in capsys.readouterr().err
+
+
+def test_no_warning_where_no_variable_is_needed(capsys):
+    def tower(x):
+        return tf.identity(2 * x, name="twice")
+
+    signature = [tf.TensorSpec([None], tf.float32, "x")]
+    config = PredictConfig(tower_func=tower, input_signature=signature, output_names=["twice"])
+    OfflinePredictor(config)
+    assert "session_init" not in capsys.readouterr().err

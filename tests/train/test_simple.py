@@ -344,23 +344,44 @@ def test_summaries_are_computed_with_the_last_step_of_each_epoch(directory, jit)
 @pytest.mark.parametrize(
     ("library", "jit"), [(tf.summary, "auto"), (tf.summary, True), (v1.summary, "auto")]
 )
-def test_summaries_of_tensorflow_are_written_with_the_last_step(directory, library, jit):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
+def test_summaries_of_tensorflow_reach_all_monitors_with_the_last_step(library, jit):
     class Writes(TinyModel):
         def build_graph(self, x, label):
             library.scalar("largest", tf.reduce_max(x))
+            library.histogram("spread", x)
+            library.image("picture", tf.reshape(x[:2], [2, 2, 2, 1]) * 0 + 0.5)
             return super().build_graph(x, label)
 
+    class Received(MonitorBase):
+        def __init__(self):
+            self.scalars, self.images, self.tags = [], [], []
+
+        def process_scalar(self, name, value, step, epoch):
+            if name == "largest":
+                self.scalars.append((step, value))
+
+        def process_image(self, name, images, step, epoch):
+            self.images.append((images.shape[1:], step, int(images.max())))
+
+        def process_summary(self, serialized, step, epoch):
+            self.tags += [value.tag for value in v1.Summary.FromString(serialized).value]
+
+    received = Received()
     train(
         Writes(),
         trainer=SimpleTrainer(jit=jit),
+        monitors=[received],
+        flow=tiny_flow(shuffle=False),
         callbacks=[InferenceRunner(tiny_flow(), ScalarStats("cost"))],
     )
-    (file,) = directory.glob("events*")
-    events = EventAccumulator(str(file))
-    events.Reload()
-    assert [event.step for event in events.Tensors("largest")] == [STEPS - 1, 2 * STEPS - 1]
+    largest = float(tiny_arrays()[0][-BATCH:].max())
+    assert [step for step, _ in received.scalars] == [STEPS, 2 * STEPS]
+    assert [value for _, value in received.scalars] == pytest.approx([largest] * 2)
+    assert [(shape, step) for shape, step, _ in received.images] == [
+        ((2, 2, 1), STEPS),
+        ((2, 2, 1), 2 * STEPS),
+    ]
+    assert received.tags == ["spread"] * 2
 
 
 def test_eager_steps_equal_traced_ones_and_run_line_by_line():

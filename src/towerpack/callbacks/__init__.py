@@ -17,6 +17,7 @@ from towerpack.callbacks.gpu_trackers import (
     PeakMemoryTracker,
 )
 from towerpack.callbacks.gradient_norm import GradientNorm
+from towerpack.callbacks.graph_summary import GraphSummary
 from towerpack.callbacks.group import Callbacks
 from towerpack.callbacks.hyperparam import GraphVarParam, HyperParam, ObjAttrParam
 from towerpack.callbacks.hyperparam_setter import (
@@ -81,6 +82,7 @@ __all__ = [
     "GPUUtilizationTracker",
     "GradientNorm",
     "GraphProfiler",
+    "GraphSummary",
     "GraphVarParam",
     "HostMemoryTracker",
     "HumanHyperParamSetter",

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from towerpack.input_source import InputSource
 from towerpack.monitor import Monitors
 from towerpack.tower import TowerFunc, VariableStore
+from towerpack.tower.context import Summary
 from towerpack.tower.summary import MovingAverage
 
 
@@ -34,6 +35,9 @@ class TrainerView(Protocol):
     @property
     def has_summaries(self) -> bool:
         """Whether there is anything to be had by fetching `ALL_SUMMARIES`."""
+
+    def collected_summaries(self) -> Sequence[Summary]:
+        """What the tower has written by `tf.summary` since the last call."""
 
     @property
     def step_seconds(self) -> float:

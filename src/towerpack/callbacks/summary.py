@@ -75,9 +75,10 @@ class MergeAllSummaries(Callback):
     `period` is a number of steps, counted in each epoch, or an interval such as `'500 steps'` of
     the model or `'10 min'`; 0 means none.
 
-    They are those of `add_tensor_summary`, `add_param_summary` and the like, which go to the
-    monitors, and those of `tf.summary` and `tf.compat.v1.summary` called in the tower, which go to
-    an event file of their own. Other steps do not compute them, and are free to be fused.
+    They are those of `add_tensor_summary`, `add_param_summary` and the like, and those of
+    `tf.summary` and `tf.compat.v1.summary` called in the main tower. All go to all monitors; of
+    `tf.summary`, what is no scalar, image or text goes to those that take TensorBoard's messages.
+    Other steps do not compute them, and are free to be fused.
 
     `run_alone` and `key` are taken for the sake of old scripts: summaries are always computed by a
     step, which takes its own batch, and there is one collection of them.
@@ -131,6 +132,11 @@ class MergeAllSummaries(Callback):
             monitors.put_histogram(name, value)
         for name, value in summaries["image"].items():
             monitors.put_image(name, value)
+        for kind, name, value in self.trainer.collected_summaries():
+            if kind == "summary":
+                monitors.put_summary(value)
+            else:
+                getattr(monitors, f"put_{kind}")(name, value)
 
 
 class SimpleMovingAverage(Callback):

@@ -28,7 +28,7 @@ INDEX_SUFFIX = ".index"
 AT_ONCE = 1 << 22  # bytes given to the disk at once, where they need not be copied before
 CHUNK = 1 << 20  # bytes that are summed and then written while they are in the cache
 _BLOCK = 1 << 16  # bytes of a table's block before the next one begins
-_MAGIC = 0xDB4775248B80FB57
+INDEX_END = struct.pack("<Q", 0xDB4775248B80FB57)
 _MASK_DELTA = 0xA282EAD8
 _UINT32 = 0xFFFFFFFF
 
@@ -186,7 +186,7 @@ def _table(entries: list[tuple[bytes, bytes]]) -> Iterator[bytes]:
     content = _block(index)
     yield content
     handles = notes_handle + _handle(offset, content)
-    yield handles.ljust(40, b"\0") + struct.pack("<Q", _MAGIC)
+    yield handles.ljust(40, b"\0") + INDEX_END
 
 
 _TRAILER = 5  # bytes after a block: how it is compressed (it is not), and its checksum

@@ -17,9 +17,11 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from towerpack._tensorflow import tf
 from towerpack.checkpoint.bundle import CHUNK, DATA_SUFFIX
 from towerpack.checkpoint.manifest import CorruptCheckpoint, Manifest, TensorSum
+from towerpack.core.optional import Lazy
+
+tf: Any = Lazy("towerpack._tensorflow", "tf", extra="tf")  # not needed to list checkpoints
 
 SMALLEST = 1 << 20  # bytes; below, one operation for many tensors is faster
 # Types that can be handed over without a copy.

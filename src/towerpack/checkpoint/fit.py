@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from towerpack._tensorflow import tf
 from towerpack.checkpoint.source import Entry
+from towerpack.core.optional import Lazy
+
+tf: Any = Lazy("towerpack._tensorflow", "tf", extra="tf")  # not needed to list checkpoints
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,11 @@ def _castable(source: str, target: str) -> bool:
 
 def fitted(value: Any, variable: Any) -> Any:
     """The value in the variable's dtype and shape."""
+    if not tf.executing_eagerly():  # an assignment would be an operation that no session runs
+        raise RuntimeError(
+            "expected to load into variables of TensorFlow 2, received those of a tf.Graph; there, "
+            "restore a checkpoint with tf.compat.v1.train.Saver(variables).restore(session, prefix)"
+        )
     tensor = value if tf.is_tensor(value) else tf.convert_to_tensor(value)
     wanted = tf.as_dtype(variable.dtype).base_dtype
     if tensor.dtype != wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from towerpack.checkpoint.select import Pattern, Rename, Selection
 from towerpack.checkpoint.slots import owners
 from towerpack.checkpoint.source import ArraySource, Source
 from towerpack.core import logger
+
+# These belong to a run, and a user who loads weights for a new run may not expect them.
+_COUNTER = re.compile(r"(^|/)(global_step|learning_rate(_\d+)?)$")
 
 
 class ModelLoader:
@@ -82,8 +86,18 @@ class SourceLoader(ModelLoader):
             wanted[name]: fitted(value, variables[wanted[name]])
             for name, value in source.read(list(wanted))
         }
+        counters = [name for name in values if _COUNTER.search(name)]
+        before = {name: variables[name].numpy() for name in counters}
         for name, value in values.items():
             variables[name].assign(value)
+        if before and not strict:
+            changes = [f"{n} from {old} to {variables[n].numpy()}" for n, old in before.items()]
+            logger.info(
+                "%s also sets %s; to keep the model's own, pass SmartInit(path, ignore=%s)",
+                source.description,
+                " and ".join(changes),
+                counters,
+            )
         return report
 
     def _compare(

@@ -6,15 +6,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from towerpack._tensorflow import tf
 from towerpack.checkpoint.direct_read import read_directly
 from towerpack.checkpoint.manifest import CorruptCheckpoint, check_files
 from towerpack.checkpoint.object_graph import OBJECT_GRAPH, full_names
 from towerpack.checkpoint.source import Entry
+from towerpack.core.optional import Lazy
 
-# What TensorFlow's reader raises, by the kind of damage; a cut file is an IndexError.
-READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
+tf: Any = Lazy("towerpack._tensorflow", "tf", extra="tf")  # not needed to list checkpoints
+
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def read_errors() -> tuple[type[Exception], ...]:
+    """What TensorFlow's reader raises, by the kind of damage; a cut file is an IndexError."""
+    return tf.errors.OpError, ValueError, RuntimeError, IndexError
 
 
 class CheckpointSource:
@@ -32,7 +37,7 @@ class CheckpointSource:
             shapes = self._reader.get_variable_to_shape_map()
             self._dtypes = self._reader.get_variable_to_dtype_map()
             names = self._names(sorted(shapes))
-        except READ_ERRORS as error:
+        except read_errors() as error:
             raise CorruptCheckpoint(f"{prefix} cannot be read: {error}") from error
         self._keys = names
         self.entries = {
@@ -73,6 +78,6 @@ class CheckpointSource:
         for name in names:
             try:
                 self._reader.get_tensor(self._keys[name])
-            except READ_ERRORS:
+            except read_errors():
                 return f"the tensor {name!r} is damaged"
         return None

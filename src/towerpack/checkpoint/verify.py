@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from towerpack._tensorflow import tf
 from towerpack.checkpoint.bundle import checksum
 from towerpack.checkpoint.manifest import CorruptCheckpoint, Manifest, check_files
-from towerpack.checkpoint.tensorflow_file import READ_ERRORS
+from towerpack.checkpoint.tensorflow_file import read_errors
+from towerpack.core.optional import Lazy
+
+tf: Any = Lazy("towerpack._tensorflow", "tf", extra="tf")  # not needed to list checkpoints
 
 
 def verify_checkpoint(prefix: str | Path) -> list[str]:
@@ -31,13 +34,13 @@ def _damaged_tensors(prefix: str | Path, manifest: Manifest | None) -> Iterator[
     try:
         reader = tf.train.load_checkpoint(str(prefix))
         names = sorted(reader.get_variable_to_shape_map())
-    except READ_ERRORS as error:
+    except read_errors() as error:
         yield f"{Path(prefix).name}.index cannot be read: {first_line(error)}"
         return
     for name in names:
         try:
             value = reader.get_tensor(name)
-        except READ_ERRORS as error:
+        except read_errors() as error:
             yield f"tensor {name!r} is damaged: {first_line(error)}"
             continue
         expected = manifest.tensors.get(name) if manifest else None

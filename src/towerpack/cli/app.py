@@ -9,12 +9,14 @@ import typer
 from towerpack._version import __version__
 from towerpack.cli import ckpt, data, export
 from towerpack.cli.bench import bench
+from towerpack.cli.errors import Commands
 from towerpack.cli.predict import predict
 from towerpack.cli.report import report
 from towerpack.cli.runs import runs
 
 app = typer.Typer(
     name="towerpack",
+    cls=Commands,
     help="Training with TensorFlow: a demo, and what a bug report needs.",
     no_args_is_help=True,
     add_completion=False,
@@ -38,6 +40,9 @@ def main(
         typer.Option(
             "--version", callback=_print_version, is_eager=True, help="Print it and exit."
         ),
+    ] = False,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", help="Show where in the code an error arose.")
     ] = False,
 ) -> None:
     pass

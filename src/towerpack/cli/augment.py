@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import runpy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from towerpack.cli.script import load_object
+from towerpack.core.files import atomic_file
 from towerpack.core.optional import require
 from towerpack.core.seeds import Stream
 from towerpack.dataflow.imgaug.base import ImageAugmentor, as_augmentor
@@ -23,23 +23,8 @@ Labelled = tuple[str, np.ndarray]
 
 
 def load_augmentors(spec: str) -> ImageAugmentor:
-    """What FILE.py:NAME names: an augmentor, a list of them, or a function that returns either.
-
-    The file is run, as Python runs a script, but its `__name__` is not "__main__".
-    """
-    path, _, name = spec.rpartition(":")
-    if not path:
-        raise ValueError(
-            f"expected FILE.py:NAME, received {spec!r}; for example my_script.py:augmentors"
-        )
-    defined = runpy.run_path(path)
-    if name not in defined:
-        there = ", ".join(sorted(key for key in defined if not key.startswith("_")))
-        raise ValueError(f"there is no {name!r} in {path}; it defines: {there}")
-    found: Any = defined[name]
-    if callable(found) and not isinstance(found, ImageAugmentor):
-        found = found()
-    return as_augmentor(found)
+    """What FILE.py:NAME names: an augmentor, a list of them, or a function that returns either."""
+    return as_augmentor(load_object(spec, ImageAugmentor, "augmentor"))
 
 
 def augmented_versions(
@@ -107,4 +92,5 @@ def write_picture(path: Path, img: np.ndarray) -> None:
     if path.suffix.lower() not in WRITABLE:
         raise ValueError(f"expected an output ending in {' or '.join(WRITABLE)}, received {path}")
     _, encoded = cv2.imencode(path.suffix, cv2.cvtColor(img, cv2.COLOR_RGB2BGR))
-    path.write_bytes(encoded.tobytes())
+    with atomic_file(path) as file:
+        file.write(encoded.tobytes())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -23,9 +21,8 @@ def list_checkpoints(
     """List the checkpoints of a directory: step, time, size, what was monitored."""
     from towerpack.cli.ckpt_report import listing
 
-    with _refusing():
-        for line in listing(directory):
-            typer.echo(line)
+    for line in listing(directory):
+        typer.echo(line)
 
 
 @app.command()
@@ -37,9 +34,8 @@ def show(
     """Print names, types and shapes of the variables, and where the run stood."""
     from towerpack.cli.ckpt_report import contents
 
-    with _refusing():
-        for line in contents(path, pattern, values):
-            typer.echo(line)
+    for line in contents(path, pattern, values):
+        typer.echo(line)
 
 
 @app.command()
@@ -47,8 +43,7 @@ def diff(first: SourceArgument, second: SourceArgument) -> None:
     """Print every variable that is not bit-identical in both; exit 1 if there are."""
     from towerpack.checkpoint.compare import compare_checkpoints
 
-    with _refusing():
-        differences = list(compare_checkpoints(first, second))
+    differences = list(compare_checkpoints(first, second))
     for found in differences:
         typer.echo(f"{found.kind:10} {found.name}: {found.details}")
     typer.echo(f"{len(differences)} variables differ" if differences else "identical")
@@ -65,13 +60,12 @@ def verify(
     from towerpack.cli.ckpt_report import every_checkpoint
 
     damaged = 0
-    with _refusing():
-        for prefix in every_checkpoint(path):
-            problems = verify_checkpoint(prefix)
-            damaged += bool(problems)
-            typer.echo(f"{prefix}: {'DAMAGED' if problems else 'sound'}")
-            for problem in problems:
-                typer.echo(f"  {problem}")
+    for prefix in every_checkpoint(path):
+        problems = verify_checkpoint(prefix)
+        damaged += bool(problems)
+        typer.echo(f"{prefix}: {'DAMAGED' if problems else 'sound'}")
+        for problem in problems:
+            typer.echo(f"  {problem}")
     if damaged:
         raise typer.Exit(1)
 
@@ -97,14 +91,13 @@ def convert(
         save_checkpoint_vars,
     )
 
-    with _refusing():
-        _check_absent(target)
-        values = load_checkpoint_vars(source)
-        if only:
-            values = {name: value for name, value in values.items() if matches(name, only)}
-        if model_only:
-            values = model_variables(values)
-        save_checkpoint_vars(values, target)
+    _check_absent(target)
+    values = load_checkpoint_vars(source)
+    if only:
+        values = {name: value for name, value in values.items() if matches(name, only)}
+    if model_only:
+        values = model_variables(values)
+    save_checkpoint_vars(values, target)
     typer.echo(f"{source} -> {target}: {len(values)} variables")
 
 
@@ -117,10 +110,9 @@ def average(
     from towerpack.checkpoint.average import average_checkpoints
     from towerpack.checkpoint.variables import save_checkpoint_vars
 
-    with _refusing():
-        _check_absent(output)
-        values = average_checkpoints(sources)
-        save_checkpoint_vars(values, output)
+    _check_absent(output)
+    values = average_checkpoints(sources)
+    save_checkpoint_vars(values, output)
     typer.echo(f"{output}: {len(values)} variables, averaged over {len(sources)} checkpoints")
 
 
@@ -135,27 +127,16 @@ def prune(
     from towerpack.checkpoint.store import remove_checkpoint
     from towerpack.cli.ckpt_report import prunable
 
-    with _refusing():
-        staying, outdated = prunable(directory, keep)
-        if outdated and not dry_run:
-            write_state(directory, staying)
-        for prefix in outdated:
-            if not dry_run:
-                remove_checkpoint(prefix)
-            typer.echo(f"{'would remove' if dry_run else 'removed'} {prefix}")
+    staying, outdated = prunable(directory, keep)
+    if outdated and not dry_run:
+        write_state(directory, staying)
+    for prefix in outdated:
+        if not dry_run:
+            remove_checkpoint(prefix)
+        typer.echo(f"{'would remove' if dry_run else 'removed'} {prefix}")
     typer.echo(f"{len(staying)} checkpoints stay")
 
 
 def _check_absent(target: Path) -> None:
     if target.exists() or Path(f"{target}.index").exists():
         raise FileExistsError(f"{target} exists; remove it first or choose another name")
-
-
-@contextlib.contextmanager
-def _refusing() -> Iterator[None]:
-    """Ends a command that cannot go on with the reason on stderr, no traceback."""
-    try:
-        yield
-    except (OSError, ValueError, ImportError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from towerpack.checkpoint.bundle import INDEX_END
 from towerpack.checkpoint.manifest import CorruptCheckpoint, check_files
 from towerpack.checkpoint.names import candidates, get_all_checkpoints, get_checkpoint_path, step_of
 from towerpack.checkpoint.open_source import open_source
@@ -21,12 +22,18 @@ def every_checkpoint(path: Path) -> list[str]:
     if not path.is_dir():
         return [get_checkpoint_path(path)]
     indices = sorted(
-        path.glob("*.index"), key=lambda file: (step_of(_prefix(file)) or 0, file.name)
+        filter(_is_of_a_checkpoint, path.glob("*.index")),
+        key=lambda file: (step_of(_prefix(file)) or 0, file.name),
     )
     found = dict.fromkeys([*(_prefix(index) for index in indices), *candidates(path)])
     if not found:
         raise FileNotFoundError(f"there is no checkpoint in {path}")
     return list(found)
+
+
+def _is_of_a_checkpoint(index: Path) -> bool:
+    """Whether an index is TensorFlow's; TFRecord files have some of that name beside them."""
+    return bool(files_of(_prefix(index))[1:]) or index.read_bytes().endswith(INDEX_END)
 
 
 def _prefix(index: Path) -> str:

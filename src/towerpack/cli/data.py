@@ -24,8 +24,9 @@ def info(
 ) -> None:
     """Print the format, the number of datapoints, and their components."""
     from towerpack.cli.data_report import describe, draw_samples, first_datapoints
+    from towerpack.dataflow.serialize.open_stored import open_stored
 
-    stored = _open(path)
+    stored = open_stored(path)
     datapoints = first_datapoints(stored.flow, samples)
     for line in describe(path, stored, datapoints):
         typer.echo(line)
@@ -43,15 +44,13 @@ def convert(
     skip_damaged: DamagedOption = False,
 ) -> None:
     """Write the datapoints of one file to another format; the target appears when it is whole."""
+    from towerpack.dataflow.serialize.open_stored import open_stored
     from towerpack.dataflow.serialize.save_stored import save_stored
 
     if target.exists():
-        raise _refuse(f"{target} exists; remove it first or choose another name")
-    stored = _open(source, skip_damaged)
-    try:
-        save_stored(stored.flow, target, examples)
-    except ValueError as error:
-        raise _refuse(" ".join([str(error), *getattr(error, "__notes__", ())])) from error
+        raise FileExistsError(f"{target} exists; remove it first or choose another name")
+    stored = open_stored(source, "skip" if skip_damaged else "raise")
+    save_stored(stored.flow, target, examples)
     typer.echo(f"{source} ({stored.format}) -> {target} ({target.stat().st_size:,} bytes)")
     skipped = getattr(stored.flow, "skipped", 0)
     if skipped:
@@ -62,8 +61,9 @@ def convert(
 def verify(path: Annotated[Path, typer.Argument(help="A file or directory.")]) -> None:
     """Read every record, compare the checksums, and name the damaged ones; exit 1 if there are."""
     from towerpack.cli.data_report import damaged_records
+    from towerpack.dataflow.serialize.open_stored import open_stored
 
-    stored = _open(path)
+    stored = open_stored(path)
     count, damaged = 0, 0
     for problem in damaged_records(stored.flow):
         if problem is None:
@@ -95,24 +95,6 @@ def augment(
         write_picture,
     )
 
-    try:
-        augmentor, original = load_augmentors(augmentors), read_picture(image)
-        write_picture(output, contact_sheet(augmented_versions(original, augmentor, count, seed)))
-    except (OSError, TypeError, ValueError) as error:
-        raise _refuse(str(error)) from error
+    augmentor, original = load_augmentors(augmentors), read_picture(image)
+    write_picture(output, contact_sheet(augmented_versions(original, augmentor, count, seed)))
     typer.echo(f"{output}: the original and {count} versions by {augmentor!r}")
-
-
-def _open(path: Path, skip_damaged: bool = False):  # type: ignore[no-untyped-def]
-    from towerpack.dataflow.serialize.open_stored import open_stored
-
-    try:
-        return open_stored(path, "skip" if skip_damaged else "raise")
-    except (OSError, ValueError) as error:
-        raise _refuse(str(error)) from error
-
-
-def _refuse(text: str) -> typer.Exit:
-    """The end of a command that cannot go on: the reason on stderr, no traceback."""
-    typer.echo(f"error: {text}", err=True)
-    return typer.Exit(1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from towerpack.cli.augment import write_picture
 from towerpack.core import tree
 from towerpack.core.optional import require
 from towerpack.core.progress import track
@@ -85,7 +86,6 @@ def in_units(count: float) -> str:
 
 def draw_samples(datapoints: Sequence[Any], target: Path) -> str:
     """Writes the first image of each datapoint as one tile; says what it did."""
-    cv2 = require("cv2", extra="image")
     tiles = [tile for tile in map(_tile, datapoints) if tile is not None]
     if not tiles:
         return "there is no image among the components, so there is no picture"
@@ -97,9 +97,7 @@ def draw_samples(datapoints: Sequence[Any], target: Path) -> str:
         top, left = row * TILE + (TILE - tile.shape[0]) // 2, column * TILE
         left += (TILE - tile.shape[1]) // 2
         sheet[top : top + tile.shape[0], left : left + tile.shape[1]] = tile
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not cv2.imwrite(str(target), cv2.cvtColor(sheet, cv2.COLOR_RGB2BGR)):
-        raise OSError(f"{target} could not be written")
+    write_picture(target, sheet)
     return f"{len(tiles)} images -> {target}"
 
 

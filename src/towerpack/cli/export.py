@@ -84,18 +84,16 @@ def demo(
 
 @app.command()
 def show(
-    path: Annotated[Path, typer.Argument(help=".pb, .pbtxt, .onnx, .tflite or a SavedModel.")],
+    path: Annotated[
+        Path, typer.Argument(help=".pb, .pbtxt, .meta, .onnx, .tflite, or a SavedModel.")
+    ],
     nodes: Annotated[bool, typer.Option("--nodes", help="List every node.")] = False,
     signature: Annotated[str, typer.Option(help="Of a SavedModel.")] = "serving_default",
 ) -> None:
     """Print inputs, outputs and operations of a file; with --nodes the name of every node."""
     from towerpack.export import list_graph
 
-    try:
-        listing = list_graph(path, signature)
-    except (OSError, ValueError, KeyError) as error:
-        typer.echo(f"towerpack export show: {error}", err=True)
-        raise typer.Exit(1) from error
+    listing = list_graph(path, signature)
     for title, rows in (("inputs", listing.inputs), ("outputs", listing.outputs)):
         typer.echo(f"{title}:")
         for row in rows:
@@ -113,7 +111,6 @@ def show(
 
 def _export(exporter: Any, directory: Path, formats: str, calibration: Any) -> None:
     from towerpack.cli.export_formats import FORMATS, export_formats
-    from towerpack.export import ExportError
 
     wanted = list(FORMATS) if formats == "all" else formats.split(",")
     unknown = [name for name in wanted if name not in FORMATS]
@@ -130,24 +127,13 @@ def _export(exporter: Any, directory: Path, formats: str, calibration: Any) -> N
                 raise typer.BadParameter(f"{name}: {reason}")
             wanted.remove(name)
             typer.echo(f"{name} is left out: {reason}")
-    try:
-        export_formats(exporter, directory, wanted, calibration)
-    except ExportError as error:
-        typer.echo(f"towerpack export: {error}", err=True)
-        raise typer.Exit(1) from error
+    export_formats(exporter, directory, wanted, calibration)
 
 
 def _arrays(path: Path | None) -> dict[str, Any] | None:
-    if path is None:
-        return None
-    from towerpack.dataflow.format.corrupt import CorruptRecord
-    from towerpack.dataflow.format.numpy_files import load_arrays
+    from towerpack.checkpoint.npz import read_npz
 
-    try:
-        return load_arrays(path)
-    except (OSError, CorruptRecord) as error:
-        typer.echo(f"towerpack export: {error}", err=True)
-        raise typer.Exit(1) from error
+    return None if path is None else read_npz(path)
 
 
 def _batches(arrays: dict[str, Any] | None, size: int = 10) -> list[dict[str, Any]] | None:

@@ -84,6 +84,10 @@ def _open(
         except FileNotFoundError as error:
             raise typer.BadParameter(str(error)) from error
         return export.inputs, export
+    if ":" not in model:
+        raise typer.BadParameter(
+            f"there is no file or directory {model}; expected an export, or FILE.py:NAME of a model"
+        )
     config = find_config(model, checkpoint, inputs, outputs, ema)
     predictor = OfflinePredictor(config)
     specs = {spec.name: (spec.dtype.name, spec.shape.as_list()) for spec in config.input_specs}

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import typer
 
+from towerpack.checkpoint.npz import read_npz
 from towerpack.dataflow.format import ImageFromFile
-from towerpack.dataflow.format.corrupt import CorruptRecord
-from towerpack.dataflow.format.numpy_files import load_arrays
 
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 InputSpecs = dict[str, tuple[str, list[int | None]]]  # key: dtype and shape
@@ -63,10 +62,7 @@ def _contents(files: Any) -> np.ndarray:
 
 
 def _from_npz(path: Path, specs: InputSpecs) -> Inputs:
-    try:
-        arrays = load_arrays(path)
-    except CorruptRecord as error:
-        raise typer.BadParameter(str(error)) from error
+    arrays = read_npz(path)
     missing = sorted(set(specs) - set(arrays))
     if missing:
         raise typer.BadParameter(f"{path} lacks the inputs {missing}; it has {sorted(arrays)}")

@@ -27,14 +27,13 @@ def report(
 
     if serve and output:
         raise typer.BadParameter("expected --serve or --output, received both")
-    try:
-        if serve:
-            _serve(runs, port)
-            return
-        page = render_page([read_run(directory) for directory in runs])
-    except ValueError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from error
+    for directory in runs:
+        if not directory.is_dir():
+            raise NotADirectoryError(f"expected a run's directory, received {directory}")
+    if serve:
+        _serve(runs, port)
+        return
+    page = render_page([read_run(directory) for directory in runs])
     path = output or runs[0] / REPORT_FILE
     with atomic_file(path, "w") as file:
         file.write(page)

@@ -52,8 +52,7 @@ def runs(
     from towerpack.report import find_runs
 
     if not directory.is_dir():
-        typer.echo(f"error: there is no directory {directory}", err=True)
-        raise typer.Exit(1)
+        raise NotADirectoryError(f"there is no directory {directory}")
     found = find_runs(directory)
     if not found:
         typer.echo(f"no runs under {directory}")

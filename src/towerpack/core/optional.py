@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
+from typing import Any
 
 
 def require(module: str, extra: str) -> ModuleType:
@@ -23,3 +24,19 @@ def require(module: str, extra: str) -> ModuleType:
             f"run: pip install 'towerpack[{extra}]'",
             name=error.name,
         ) from error
+
+
+class Lazy:
+    """A name of a module; the module is imported when the name is first used.
+
+    >>> encoder = Lazy("json", "encoder", extra="none")
+    >>> encoder.JSONEncoder().encode([1])
+    '[1]'
+    """
+
+    def __init__(self, module: str, name: str, extra: str):
+        self._place = module, name, extra
+
+    def __getattr__(self, attribute: str) -> Any:
+        module, name, extra = self._place
+        return getattr(getattr(require(module, extra), name), attribute)

@@ -218,14 +218,31 @@ class ModelExporter:
                 written.write_bytes(content)
             difference = None
             if reopen is not None:
-                runner, inputs = reopen(written), tries(self._inputs, specs)
-                difference = checked_difference(
-                    self.graph, runner, inputs, tolerance, f"the {name}"
-                )
+                difference = self._compared(reopen, written, tolerance, name, specs)
             fsync_path(written)
             os.replace(written, path)
         fsync_path(path.parent)
         return self._report(path, name, difference, tolerance, specs, **more)
+
+    def _compared(
+        self,
+        reopen: Callable[[Path], Runner],
+        written: Path,
+        tolerance: float,
+        name: str,
+        specs: Sequence[Any],
+    ) -> float:
+        inputs = list(tries(self._inputs, specs))
+        try:
+            runner = reopen(written)
+            return checked_difference(self.graph, runner, inputs, tolerance, f"the {name}")
+        except (ExportError, ImportError):
+            raise
+        except Exception as error:  # each runtime has exceptions of its own
+            raise ExportError(
+                f"the {name} was converted, but its runtime cannot run it; nothing was written: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def _report(
         self,

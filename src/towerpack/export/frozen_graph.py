@@ -11,6 +11,7 @@ from google.protobuf import text_format
 
 from towerpack._tensorflow import tf, v1
 from towerpack.core.optional import require
+from towerpack.export.compare import ExportError
 from towerpack.export.fold_constants import fold_constants
 from towerpack.export.inference_graph import InferenceGraph, reachable
 from towerpack.export.runner import Runner
@@ -39,7 +40,14 @@ def freeze(concrete: Any) -> Any:
     convert = require("tensorflow.python.framework.convert_to_constants", extra="tf")
     for key in concrete.graph.get_all_collection_keys():
         concrete.graph.clear_collection(key)  # of variables, about which it would only complain
-    frozen = convert.convert_variables_to_constants_v2(concrete)
+    try:
+        # Lowered to TensorFlow 1's Switch and Merge, loops come out wrong, and no converter reads
+        # them; as functions they are what TensorFlow 2 itself runs.
+        frozen = convert.convert_variables_to_constants_v2(concrete, lower_control_flow=False)
+    except tf.errors.OpError as error:
+        raise ExportError(
+            f"TensorFlow cannot freeze this graph; nothing was written: {error.message}"
+        ) from error
     return frozen.graph.as_graph_def()
 
 
@@ -73,6 +81,8 @@ def read_graph(path: Path) -> Any:
             graph_def.ParseFromString(data)
     except Exception as error:
         raise ValueError(f"expected a GraphDef in {path}: {error}") from error
+    if not graph_def.node:
+        raise ValueError(f"expected a GraphDef in {path}, received one without nodes")
     return graph_def
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from towerpack.core.optional import require
+from towerpack.export.compare import ExportError
 from towerpack.export.frozen_graph import frozen_graph
 from towerpack.export.inference_graph import InferenceGraph
 from towerpack.export.quiet import quiet
@@ -26,15 +27,48 @@ def convert_to_onnx(graph: InferenceGraph, opset: int = OPSET) -> bytes:
         outputs = {f"{key}:0": key for key in graph.output_keys}
         graph_def = frozen_graph(graph)
         there = {f"{node.name}:0" for node in graph_def.node}
-        model, _ = tf2onnx.convert.from_graph_def(
-            graph_def,
-            input_names=[name for name in inputs if name in there],
-            output_names=list(outputs),
-            opset=opset,
-        )
+        try:
+            model, _ = tf2onnx.convert.from_graph_def(
+                graph_def,
+                input_names=[name for name in inputs if name in there],
+                output_names=list(outputs),
+                opset=opset,
+            )
+        except Exception as error:  # tf2onnx raises whatever its handlers run into
+            raise ExportError(f"tf2onnx cannot convert this graph: {error}") from error
+    _check_operations(model.graph)
     _rename(model.graph, {**inputs, **outputs})
     content: bytes = model.SerializeToString(deterministic=True)
     return content
+
+
+def _check_operations(graph: Any) -> None:
+    """Refuses TensorFlow operations, which tf2onnx leaves in the graph where it has no handler."""
+    onnx = require("onnx", extra="export")
+    nodes = list(_nodes(graph))
+    unknown = sorted({n.op_type for n in nodes if not onnx.defs.has(n.op_type, n.domain)})
+    if unknown:
+        raise ExportError(
+            f"expected operations that tf2onnx can convert, received {unknown}; nothing was "
+            "written. Leave them out of the inference graph, or export a SavedModel"
+        )
+    for node in nodes:
+        if node.op_type == "Loop":  # ONNX Runtime requires a shape here; both are scalars
+            (body,) = _graphs(node)
+            for value in body.input[:2]:
+                value.type.tensor_type.shape.SetInParent()
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph, and of the bodies of its loops and branches."""
+    for node in graph.node:
+        yield node
+        for body in _graphs(node):
+            yield from _nodes(body)
+
+
+def _graphs(node: Any) -> list[Any]:
+    return [attribute.g for attribute in node.attribute if attribute.HasField("g")]
 
 
 def open_onnx(path: Path) -> Runner:
@@ -51,10 +85,10 @@ def open_onnx(path: Path) -> Runner:
 
 
 def _rename(graph: Any, names: Mapping[str, str]) -> None:
-    """Values of the graph by other names: 'image' for TensorFlow's 'image:0'."""
+    """Gives values of the graph other names: 'image' for TensorFlow's 'image:0'."""
     for value in [*graph.input, *graph.output, *graph.value_info]:
         value.name = names.get(value.name, value.name)
-    for node in graph.node:
+    for node in _nodes(graph):  # a loop's body reads values of the graph around it
         for edges in (node.input, node.output):
             renamed = [names.get(edge, edge) for edge in edges]
             del edges[:]

@@ -27,10 +27,17 @@ class OfflinePredictor(OnlinePredictor):
 
 def load_weights(config: PredictConfig, store: VariableStore, *functions: Any) -> None:
     """Loads the config's weights; those that one of the pruned functions reads must be there."""
+    needed = {name for function in functions for name in variables_read(function, store)}
     if not config.has_weights:
+        if needed:
+            logger.warning(
+                "the PredictConfig has no session_init: %d variables keep their initial values, "
+                "among them %s; pass a checkpoint's path",
+                len(needed),
+                sorted(needed)[:3],
+            )
         return
     report = config.session_init.load(store.saved())
-    needed = {name for function in functions for name in variables_read(function, store)}
     lacking = sorted(needed & set(report.missing))
     if lacking:
         raise ValueError(

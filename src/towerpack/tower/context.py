@@ -39,7 +39,11 @@ class TowerContext:
     """The context in which trainers and predictors call a tower function.
 
     Inside it `get_current_tower_context()` returns it, every variable comes from `store`, and names
-    of operations begin with `name` (nothing for the first tower). Contexts do not nest.
+    of operations begin with `name` (nothing for the first tower). Contexts do not nest. The same
+    context may be entered again, and finds its variables.
+
+    Without a `store` it makes one: `TowerContext("", is_training=False)` builds a model anywhere,
+    eagerly, in a `tf.function` or in a `tf.Graph`, and `context.store.saved()` are its variables.
     """
 
     def __init__(
@@ -47,7 +51,7 @@ class TowerContext:
         name: str,
         is_training: bool,
         *,
-        store: VariableStore,
+        store: VariableStore | None = None,
         index: int = 0,
         total: int = 1,
         vs_name: str = "",
@@ -55,7 +59,8 @@ class TowerContext:
         probing: bool = False,
         repeated: bool = False,
     ):
-        self.name, self.is_training, self.store = name, is_training, store
+        self.name, self.is_training = name, is_training
+        self.store = VariableStore() if store is None else store
         self.index, self.total, self.vs_name = index, total, vs_name
         self._own_store = own_store
         self.probing = probing  # built by itself, to make its variables, and never run

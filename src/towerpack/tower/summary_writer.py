@@ -1,20 +1,27 @@
 """What `tf.summary` and `tf.compat.v1.summary` write inside a tower.
 
 Both need a default writer while the tower is traced. Most steps get none, so that summaries cost
-nothing; a step that is to be summarized gets one of the run's directory. Whether the tower writes
-anything is seen in a trace with a writer to a place that is thrown away.
+nothing; a step that is to be summarized gets one. Whether the tower writes anything is seen in a
+trace with a writer whose directory is thrown away.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
+import struct
 import tempfile
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from towerpack._tensorflow import tf, v1
-from towerpack.core import logger
+from towerpack.tower.context import Summary
+
+OTHER_TOWER = re.compile(r"tower\d+/")  # names of the main tower have no prefix
 
 
 @contextlib.contextmanager
@@ -26,22 +33,72 @@ def silenced() -> Iterator[None]:
 
 
 class SummaryWriter:
-    """Writes to the run's directory; its file is made when it is first needed."""
+    """Collects what `tf.summary` writes, for the monitors.
+
+    TensorFlow writes to files only, so they are in a temporary directory, and read from there.
+    """
 
     def __init__(self) -> None:
         self._writer: Any = None
+        self._directory: Any = None
+        self._position = 0
 
     def recording(self, step: Any) -> contextlib.AbstractContextManager[Any]:
-        """While open, summaries are written with the number `step`."""
-        directory = logger.get_logger_dir()
-        if self._writer is None and directory:
-            self._writer = tf.summary.create_file_writer(directory)
-        return self._writer.as_default(step) if self._writer is not None else silenced()
+        """While open, summaries are collected."""
+        if self._writer is None:
+            self._directory = tempfile.TemporaryDirectory(prefix="towerpack-summaries-")
+            self._writer = tf.summary.create_file_writer(self._directory.name)
+        return self._writer.as_default(step)
+
+    def collected(self) -> list[Summary]:
+        """What the main tower has written since the last call.
+
+        Kinds are 'scalar', 'image', 'text', and 'summary' for all others, such as histograms: those
+        are serialized messages.
+        """
+        if self._writer is None:
+            return []
+        self._writer.flush()
+        content = b""
+        for path in Path(self._directory.name).iterdir():  # one, once something was written
+            with open(path, "rb") as file:
+                file.seek(self._position)
+                content = file.read()
+        self._position += len(content)
+        values = [value for event in _events(content) for value in event.summary.value]
+        return [_summary(value) for value in values if not OTHER_TOWER.match(value.tag)]
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+            self._directory.cleanup()
+            self._position = 0
+
+
+def _events(content: bytes) -> Iterator[Any]:
+    """The events in the records of a file: a length, its checksum, the content, its checksum."""
+    start = 0
+    while start < len(content):
+        (length,) = struct.unpack_from("<Q", content, start)
+        yield v1.Event.FromString(content[start + 12 : start + 12 + length])
+        start += length + 16
+
+
+def _summary(value: Any) -> Summary:
+    kind = value.metadata.plugin_data.plugin_name
+    if value.HasField("simple_value"):
+        return Summary("scalar", value.tag, value.simple_value)
+    if kind in ("scalars", "images", "text") and value.HasField("tensor"):
+        array = tf.make_ndarray(value.tensor)
+        if kind == "scalars":
+            return Summary("scalar", value.tag, float(array))
+        if kind == "text":
+            lines = [text.decode(errors="replace") for text in array.reshape(-1)]
+            return Summary("text", value.tag, "\n\n".join(lines))
+        pictures = [tf.io.decode_png(png).numpy() for png in array[2:]]  # behind width and height
+        return Summary("image", value.tag, np.stack(pictures))
+    return Summary("summary", value.tag, v1.Summary(value=[value]).SerializeToString())
 
 
 class Probe:

@@ -32,6 +32,11 @@ class TowerTensorHandle:
     def is_training(self) -> bool:
         return self.context.is_training
 
+    @property
+    def graph(self) -> Any:
+        """The graph that the tower was traced into; None for one that ran eagerly."""
+        return self._graph
+
     def get_tensor(self, name: str) -> Any:
         """The tensor of that name; an input's own name gives the input itself."""
         op, tensor = get_op_tensor_name(name)

@@ -14,6 +14,7 @@ from towerpack.core.tracebacks import folds_traceback
 from towerpack.input_source import InputSource
 from towerpack.monitor import MonitorBase, Monitors, RunInfo
 from towerpack.tower import TowerFunc, VariableStore
+from towerpack.tower.context import Summary
 from towerpack.tower.summary import MovingAverage
 from towerpack.train.defaults import DEFAULT_CALLBACKS, DEFAULT_MONITORS
 from towerpack.train.earlier_run import move_earlier_run
@@ -299,6 +300,10 @@ class Trainer:
     def has_summaries(self) -> bool:
         """Whether there is anything to be had by fetching `ALL_SUMMARIES`."""
         return False
+
+    def collected_summaries(self) -> Sequence[Summary]:
+        """What the tower has written by `tf.summary` since the last call."""
+        return ()
 
     @property
     def step_seconds(self) -> float:

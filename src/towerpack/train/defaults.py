@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from towerpack.callbacks import (
     Callback,
+    GraphSummary,
     MergeAllSummaries,
     MovingAverageSummary,
     ProgressBar,
@@ -14,7 +15,10 @@ from towerpack.monitor import JSONWriter, MonitorBase, RunRecord, ScalarPrinter,
 
 def DEFAULT_CALLBACKS() -> list[Callback]:
     """The callbacks that every run gets unless `extra_callbacks` says otherwise."""
-    return [MovingAverageSummary(), ProgressBar(), MergeAllSummaries(), RunUpdateOps()]
+    return [
+        *(MovingAverageSummary(), ProgressBar(), MergeAllSummaries()),
+        *(RunUpdateOps(), GraphSummary()),
+    ]
 
 
 def DEFAULT_MONITORS() -> list[MonitorBase]:

@@ -26,6 +26,7 @@ from towerpack.tower import (
     TracedTower,
     get_global_step_var,
 )
+from towerpack.tower.context import Summary
 from towerpack.tower.determinism import drawing_from, drawn_seed, tracing_with
 from towerpack.tower.gradproc import scaled
 from towerpack.tower.precision import half_layers
@@ -452,6 +453,9 @@ class TowerTrainer(Trainer):
     @property
     def has_summaries(self) -> bool:
         return self._collects_summaries or self._tower_writes()
+
+    def collected_summaries(self) -> Sequence[Summary]:
+        return self._writer.collected()
 
     def _writes_files(self, fetches: tuple[str, ...]) -> bool:
         """Of a step with these fetches; XLA does not, so that such a step is not compiled."""

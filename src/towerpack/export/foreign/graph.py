@@ -25,7 +25,8 @@ def load_graph(
 ) -> list[Any]:
     """Builds a foreign graph into the tower being built; gives the tensors of `outputs`.
 
-    `path` is a frozen graph (`.pb`, `.pbtxt`) or a SavedModel's directory. `inputs` maps tensors of
+    `path` is a frozen graph (`.pb`, `.pbtxt`), a `.meta` file with its checkpoint beside it, or a
+    SavedModel's directory. `inputs` maps tensors of
     that graph, by name, to tensors of this tower: whatever leads to them there is cut away, so a
     preprocessing, or half of a network, can be replaced. For a SavedModel keys of the signature are
     understood too. `towerpack export show` lists the names. Every tensor `x` of the graph that the
@@ -36,7 +37,7 @@ def load_graph(
     matches, becomes a trainable variable `<name>/<its name>` of this tower, with the constant as
     its initial value: trained, saved and exported like all others.
     """
-    foreign = read_foreign(path, signature)
+    foreign = read_foreign(path, signature, outputs)
     replaced = {_tensor(foreign.inputs, key): tf.convert_to_tensor(x) for key, x in inputs.items()}
     wanted = [_tensor(foreign.outputs, key) for key in outputs]
     _check_names(foreign.graph_def, [*replaced, *wanted], path)

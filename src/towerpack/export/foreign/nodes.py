@@ -32,7 +32,7 @@ class GraphListing:
 
 
 def list_graph(path: str | Path, signature: str = DEFAULT_SIGNATURE) -> GraphListing:
-    """Lists a `.pb`, `.pbtxt`, `.onnx` or `.tflite` file, or a signature of a SavedModel."""
+    """Lists a `.pb`, `.pbtxt`, `.meta`, `.onnx` or `.tflite` file, or a SavedModel's signature."""
     path = Path(path)
     if path.suffix == ".onnx":
         return _list_onnx(path)
@@ -62,7 +62,12 @@ def _shape(tensor: Any) -> str:
 
 def _list_onnx(path: Path) -> GraphListing:
     onnx = require("onnx", extra="export")
-    graph = onnx.load(path).graph
+    try:
+        graph = onnx.load(path).graph
+    except Exception as error:  # protobuf's own
+        raise ValueError(f"expected an ONNX model in {path}: {error}") from error
+    if not graph.node:
+        raise ValueError(f"expected an ONNX model in {path}, received one without nodes")
 
     def rows(values: Any) -> list[tuple[str, str, str]]:
         found = []
@@ -80,11 +85,14 @@ def _list_onnx(path: Path) -> GraphListing:
 def _list_litert(path: Path) -> GraphListing:
     module = require("ai_edge_litert.interpreter", extra="export")
     content = path.read_bytes()
-    interpreter = module.Interpreter(
-        model_content=content,
-        # Otherwise most of the nodes would be listed as one.
-        experimental_op_resolver_type=module.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-    )
+    try:
+        interpreter = module.Interpreter(
+            model_content=content,
+            # Otherwise most of the nodes would be listed as one.
+            experimental_op_resolver_type=module.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        )
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"expected a LiteRT model in {path}: {error}") from error
     tensors = {detail["index"]: detail for detail in interpreter.get_tensor_details()}
 
     def row(detail: Any) -> tuple[str, str, str]:

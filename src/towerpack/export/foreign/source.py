@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from towerpack._tensorflow import tf
+from towerpack._tensorflow import tf, v1
+from towerpack.checkpoint import get_checkpoint_path
 from towerpack.export.frozen_graph import freeze, read_graph
+from towerpack.export.quiet import quiet
 from towerpack.export.saved_model import DEFAULT_SIGNATURE
+from towerpack.tower import get_op_tensor_name
 
+META_SUFFIX = ".meta"
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 
 
@@ -28,29 +33,72 @@ def is_saved_model(path: Path) -> bool:
     return any((path / name).exists() for name in SAVED_MODEL_FILES)
 
 
-def read_foreign(path: str | Path, signature: str = DEFAULT_SIGNATURE) -> ForeignGraph:
-    """Reads a `.pb` or `.pbtxt` file, or one signature of a SavedModel's directory."""
+def read_foreign(
+    path: str | Path, signature: str = DEFAULT_SIGNATURE, outputs: Sequence[str] = ()
+) -> ForeignGraph:
+    """Reads a `.pb`, `.pbtxt` or `.meta` file, or one signature of a SavedModel's directory.
+
+    A `.meta` file holds no weights: for `outputs` they come from the checkpoint beside it; without
+    outputs its graph is as it stands, with its variables.
+    """
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"there is no graph {path}")
+    if path.suffix == META_SUFFIX:
+        return _in_a_thread(_frozen_meta, path, outputs) if outputs else ForeignGraph(_graph(path))
     if not path.is_dir():
         return ForeignGraph(read_graph(path))
     if not is_saved_model(path):
-        raise ValueError(f"expected a .pb or .pbtxt file or a SavedModel, received {path}")
-    return _from_saved_model(path, signature)
+        raise ValueError(f"expected a .pb, .pbtxt or .meta file or a SavedModel, received {path}")
+    return _in_a_thread(_frozen_signature, path, signature)
 
 
-def _from_saved_model(path: Path, signature: str) -> ForeignGraph:
-    # In a thread of its own, where no tower is being built: its variables must not become this
-    # tower's, and their values must be real ones.
-    with ThreadPoolExecutor(1, "reading a SavedModel") as thread:
-        return thread.submit(_frozen_signature, path, signature).result()
+def _in_a_thread(read: Callable[..., ForeignGraph], *arguments: Any) -> ForeignGraph:
+    # No tower is being built there: foreign variables must not become this tower's, and their
+    # values must be real ones.
+    with ThreadPoolExecutor(1, "reading a foreign graph") as thread:
+        return thread.submit(read, *arguments).result()
+
+
+def _graph(path: Path) -> Any:
+    try:
+        graph_def = v1.MetaGraphDef.FromString(path.read_bytes()).graph_def
+    except Exception as error:  # protobuf's own
+        raise ValueError(f"expected a MetaGraph in {path}: {error}") from error
+    if not graph_def.node:
+        raise ValueError(f"expected a MetaGraph in {path}, received one without nodes")
+    return graph_def
+
+
+def _frozen_meta(path: Path, outputs: Sequence[str]) -> ForeignGraph:
+    prefix = get_checkpoint_path(path)
+    _graph(path)  # a damaged file is refused in our words
+    with tf.Graph().as_default() as graph, v1.Session() as session, quiet():
+        saver = v1.train.import_meta_graph(str(path), clear_devices=True)
+        if saver is None:
+            raise ValueError(f"{path} has no variables: save its graph as a .pb file")
+        saver.restore(session, prefix)
+        nodes = [get_op_tensor_name(name)[0] for name in outputs]
+        there = {node.name for node in graph.as_graph_def().node}
+        known = [node for node in nodes if node in there]  # others are reported by name later
+        frozen = v1.graph_util.convert_variables_to_constants(
+            session, graph.as_graph_def(), known or list(there)[:1]
+        )
+    return ForeignGraph(frozen)
 
 
 def _frozen_signature(path: Path, signature: str) -> ForeignGraph:
-    loaded = tf.saved_model.load(str(path))
-    if signature not in loaded.signatures:
-        raise KeyError(f"{path} has no signature {signature!r}; it has {sorted(loaded.signatures)}")
+    try:
+        loaded = tf.saved_model.load(str(path))
+    except (tf.errors.OpError, ValueError, RuntimeError, KeyError) as error:
+        raise ValueError(
+            f"expected a SavedModel that TensorFlow can load in {path}: {error}"
+        ) from error
+    known = sorted(loaded.signatures)
+    if signature == DEFAULT_SIGNATURE and signature not in known and len(known) == 1:
+        (signature,) = known
+    if signature not in known:
+        raise KeyError(f"{path} has no signature {signature!r}; it has {known}")
     function = loaded.signatures[signature]
     names = {id(variable.handle): variable.name for variable in function.graph.variables}
     variables = {

@@ -1,0 +1,63 @@
+"""Objects in a user's own code: `FILE.py:NAME` or `package.module:NAME`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import typer
+
+MODULE = "towerpack_script"  # not __main__: what the script guards by that does not run
+
+
+def load_object(text: str, kind: type, what: str) -> Any:
+    """The object that `text` names, which is `kind`, or a function or class that makes it.
+
+    The name may be left out where there is only one of the kind. `what` is the kind in words.
+    """
+    where, _, name = text.rpartition(":") if ":" in text else (text, "", "")
+    module = _import(where, text)
+    found = sorted(key for key, value in vars(module).items() if _is_a(value, kind, module))
+    if not name and len(found) == 1:
+        name = found[0]
+    if not name or not hasattr(module, name):
+        problem = f"{where} has no {name!r}" if name else f"expected {where}:NAME"
+        public = [key for key in vars(module) if not key.startswith("_")]
+        there = f"{what}s there: {', '.join(found)}" if found else f"it defines {', '.join(public)}"
+        raise typer.BadParameter(f"{problem}, received {text!r}; {there}")
+    value = getattr(module, name)
+    return value() if callable(value) and not isinstance(value, kind) else value
+
+
+def _is_a(value: Any, kind: type, module: ModuleType) -> bool:
+    if inspect.isclass(value):
+        return issubclass(value, kind) and value.__module__ == module.__name__
+    return isinstance(value, kind)
+
+
+def _import(where: str, text: str) -> ModuleType:
+    path = Path(where)
+    if not where.endswith(".py") and not path.exists():
+        is_name = all(part.isidentifier() for part in where.split("."))
+        if not is_name or importlib.util.find_spec(where.partition(".")[0]) is None:
+            raise typer.BadParameter(
+                f"there is no file or module {where!r}; expected FILE.py:NAME or "
+                f"package.module:NAME, received {text!r}"
+            )
+        return importlib.import_module(where)
+    if not path.is_file():
+        raise typer.BadParameter(f"there is no file {where}")
+    spec = importlib.util.spec_from_file_location(MODULE, path.resolve())
+    if spec is None or spec.loader is None:
+        raise typer.BadParameter(f"expected a Python file, FILE.py:NAME, received {text!r}")
+    # As when the script is run: it may import its neighbours.
+    sys.path.insert(0, str(path.resolve().parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE] = module
+    spec.loader.exec_module(module)
+    return module
