@@ -83,7 +83,7 @@ def test_a_number_in_an_old_optimizer_cannot_be_changed_and_says_what_to_do():
 
 
 def test_names_of_parameters_must_be_of_one_variable():
-    with pytest.raises(KeyError, match="nearest are \\['learning_rate'\\]"):
+    with pytest.raises(KeyError, match="are 'learning_rate', 'global_step'"):
         run([HyperParamSetterWithFunc("learning_rat", lambda e, v: v)])
     with pytest.raises(ValueError, match="shape \\(\\), received \\(4, 3\\)"):
         run([HyperParamSetterWithFunc("fc/W", lambda e, v: v)])

@@ -8,6 +8,7 @@ import numpy as np
 
 from towerpack.callbacks.base import TrainerView
 from towerpack.core.similar import nearest_first
+from towerpack.tower import VariableStore
 
 
 class HyperParam:
@@ -47,14 +48,15 @@ class GraphVarParam(HyperParam):
         self.readable_name = self.name
 
     def setup_graph(self, trainer: TrainerView) -> None:
-        self.var = self._find(trainer.store.variables)
+        self.var = self._find(trainer.store)
         if tuple(self.var.shape) != self.shape:
             raise ValueError(
                 f"expected the variable {self.name!r} to have shape {self.shape}, received "
                 f"{tuple(self.var.shape)}; pass its shape to GraphVarParam"
             )
 
-    def _find(self, variables: dict[str, Any]) -> Any:
+    def _find(self, store: VariableStore) -> Any:
+        variables = store.variables
         if self.name in variables:
             return variables[self.name]
         ending = [name for name in variables if name.endswith(f"/{self.name}")]
@@ -64,7 +66,7 @@ class GraphVarParam(HyperParam):
             raise ValueError(
                 f"several variables end in {self.name!r}: {ending}; give the whole name"
             )
-        settable = [n for n, variable in variables.items() if tuple(variable.shape) == self.shape]
+        settable = [n for n, v in store.saved().items() if tuple(v.shape) == self.shape]
         hint = f"; variables of shape {self.shape} are {nearest_first(self.name, settable)}"
         if self.name == "learning_rate":
             hint += (
