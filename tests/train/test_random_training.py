@@ -311,7 +311,7 @@ def plain_batches(drawn: Drawn) -> Any:
 
 
 class Witness(Callback):
-    """Keeps the weights, and the digest, before training, and the cost of each step that it watches."""
+    """Keeps the weights and the digest before training, and the cost of each step it watches."""
 
     def __init__(self, every: int | None):
         self.every, self.costs = every, {}

@@ -22,12 +22,13 @@ def shuffle_train(name: str, shuffle: bool | None) -> bool:
 
 
 def log_fixed_order(flow: DataFlow) -> None:
-    """Logs that a flow to train on gives its datapoints in the same order in every epoch."""
+    """Warns that a flow to train on gives its datapoints in the same order in every epoch."""
     stages = walk(flow)
     stored = [stage.label() for stage in stages if isinstance(stage, ShuffledSource)]
     if stored and not any(stage.reorders for stage in stages):
-        logger.info(
-            "%s gives its datapoints in the same order in every epoch; shuffle=True shuffles them",
+        logger.warning(
+            "%s gives its datapoints in the same order in every epoch; pass it shuffle=True to train "
+            "on a new order each epoch",
             stored[0],
         )
 
