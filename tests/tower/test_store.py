@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from towerpack._tensorflow import tf, v1
@@ -141,3 +142,11 @@ def test_regularizers_and_initializers_of_get_variable_work_in_every_trace():
     assert store["counts"].numpy().tolist() == [0, 0]
     with pytest.raises(KeyError, match="global_step"):
         get_global_step_value(store)
+
+
+@pytest.mark.parametrize("value", [3, True, 3.0, [1, 2], np.zeros(2), np.zeros(2, np.float32)])
+def test_a_variable_has_the_dtype_of_its_initial_value_as_in_tensorflow(value):
+    with tf.Graph().as_default():
+        expected = v1.get_variable("v", initializer=value).dtype
+    with VariableStore().scope():
+        assert v1.get_variable("v", initializer=value).dtype == expected

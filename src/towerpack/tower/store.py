@@ -431,7 +431,7 @@ def _initial_value(name: str, shape: Any, dtype: Any, initializer: Any) -> Calla
     if not callable(initializer):
         if tf.is_tensor(initializer):
             return lambda: lift(initializer)
-        return lambda: tf.constant(initializer, dtype=dtype)
+        return lambda: tf.constant(initializer)  # TensorFlow too takes the dtype of the value
     if shape is None:
         raise ValueError(f"the variable {name!r} needs a shape, or a constant as its initializer")
     static_shape = tf.TensorShape(shape)
