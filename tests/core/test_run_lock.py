@@ -5,6 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -107,7 +109,8 @@ def test_F24_another_users_lock_is_seen(tmp_path, other_run):
         "try:\n    RunLock(sys.argv[1])\n"
         "except DirectoryInUse:\n    print('in use')\n"
     )
-    for parent in [tmp_path, *tmp_path.parents[:2]]:
+    parents = tmp_path.relative_to(tempfile.gettempdir()).parents
+    for parent in [tmp_path, *(Path(tempfile.gettempdir(), p) for p in parents if p.name)]:
         parent.chmod(0o777)
     run = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True

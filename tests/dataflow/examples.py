@@ -162,7 +162,9 @@ SOURCES = [
     Example("ProxyDataFlow", lambda: df.ProxyDataFlow(listed()), df.ProxyDataFlow, random=True),
     Example("ProxyDataFlow generator", lambda: OldProxy(listed()), df.ProxyDataFlow, random=True),
     Example("ProxyDataFlow twice", lambda: OldProxy(OldProxy(Random())), df.ProxyDataFlow),
-    Example("DataFromList super", lambda: CallsSuper([[1], [2], [3], [4]]), random=True),
+    Example(
+        "DataFromList super", lambda: CallsSuper([[1], [2], [3], [4]], shuffle=True), random=True
+    ),
     Example("Source sequence", lambda: df.as_flow(range(5)), df.Source),
     Example("Source map dataset", lambda: df.Source(MapDataset()), df.Source),
     Example("Source set", lambda: df.Source({1, 2, 3}), df.Source),

@@ -12,10 +12,10 @@ class GraphSummary(Callback):
     """
 
     def _before_train(self) -> None:
-        tower_func = getattr(self.trainer, "tower_func", None)
-        if tower_func is None or not len(tower_func.towers.training()):
+        try:
+            graph = self.trainer.tower_func.towers.training()[0].graph
+        except (RuntimeError, IndexError):
             return  # the trainer runs a step of its own
-        graph = tower_func.towers.training()[0].graph
         if graph is not None:
             monitors = self.trainer.monitors
             monitors.put_graph(lambda: graph.as_graph_def(add_shapes=True).SerializeToString())

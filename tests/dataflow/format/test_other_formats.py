@@ -320,7 +320,7 @@ def test_B6_pickled_numpy_files_are_refused():
     np.save("a.npy", np.array([Touch()], object))
     np.savez("b.npz", x=np.array([Touch()], object))
     for name in ("a.npy", "b.npz"):
-        with pytest.raises(CorruptRecord, match=f"{name}.* holds pickled"):
+        with pytest.raises(CorruptRecord, match=f"{name} cannot be read"):
             NumpyFiles([name])[0]
     Path("d").mkdir()
     np.save("d/a.npy", np.array([Touch()], object))
@@ -335,7 +335,7 @@ def test_F12_truncated_numpy_files_are_named():
     np.savez("d/b.npz", x=np.arange(5000))
     for name in ("d/a.npy", "d/b.npz"):
         Path(name).write_bytes(Path(name).read_bytes()[:-2000])
-        with pytest.raises(CorruptRecord, match=f"{name}.* holds pickled"):
+        with pytest.raises(CorruptRecord, match=f"{name} cannot be read"):
             NumpyFiles([name])[0]
     with pytest.raises(CorruptRecord, match="a.npy cannot be read"):
         NumpyColumns("d")
