@@ -27,8 +27,8 @@ def log_fixed_order(flow: DataFlow) -> None:
     stored = [stage.label() for stage in stages if isinstance(stage, ShuffledSource)]
     if stored and not any(stage.reorders for stage in stages):
         logger.warning(
-            "%s gives its datapoints in the same order in every epoch; pass it shuffle=True to train "
-            "on a new order each epoch",
+            "%s gives its datapoints in the same order in every epoch; pass it shuffle=True to "
+            "train on a new order each epoch",
             stored[0],
         )
 
