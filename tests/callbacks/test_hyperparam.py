@@ -22,7 +22,7 @@ from towerpack.callbacks import (
 )
 from towerpack.callbacks.range_test import steepest_rate
 from towerpack.core import logger
-from towerpack.tower import get_current_tower_context
+from towerpack.tower import VariableStore, get_current_tower_context
 from towerpack.tower.optimizer import SGD
 
 
@@ -369,8 +369,12 @@ def test_a_range_test_in_which_nothing_helps_says_so(caplog):
 
 
 def test_graph_variables_are_found_by_their_last_part():
-    param = GraphVarParam("learning_rate")
+    param, store = GraphVarParam("learning_rate"), VariableStore()
+    first = tf.Variable(1.0)
+    store.adopt("a/learning_rate", first)
+    store.adopt("b/rate", tf.Variable(2.0))
+    assert param._find(store) is first
+    store.adopt("b/learning_rate", tf.Variable(3.0))
     with pytest.raises(ValueError, match="several variables end in 'learning_rate'"):
-        param._find({"a/learning_rate": 1, "b/learning_rate": 2})
-    assert param._find({"a/learning_rate": 1, "b/rate": 2}) == 1
+        param._find(store)
     assert SGD(0.5).learning_rate == 0.5
