@@ -12,9 +12,9 @@ from rich.table import Table
 
 from towerpack.core import logger
 from towerpack.export import ExportError, ExportReport, ModelExporter
+from towerpack.export.compare import probe_inputs
 from towerpack.export.latency import batch_of, latency_ms
 from towerpack.export.open_export import open_export
-from towerpack.export.probe import probe_inputs
 from towerpack.export.record import write_record
 
 BATCHES = (1, 64)

@@ -33,7 +33,7 @@ def predict(
     from towerpack.cli.predict_inputs import open_inputs
     from towerpack.cli.predict_outputs import open_outputs
     from towerpack.core.progress import Progress
-    from towerpack.export.probe import in_batches
+    from towerpack.export.compare import in_batches
 
     specs, run = _open(model, checkpoint, inputs, outputs, ema)
     rows = open_inputs(input, specs, scale, bgr)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from towerpack.export.runner import Runner
+from towerpack.export.compare import Runner
 
 WARM_UP = 3  # calls: the first ones allocate, and some runtimes compile
 LONGEST = 0.5  # seconds of measuring
