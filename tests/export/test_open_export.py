@@ -3,7 +3,6 @@ import pytest
 
 from tests.export.small_net import small_config, small_images
 from towerpack.export import ModelExporter, Signature, list_graph, open_export
-from towerpack.export.latency import batch_of, latency_ms
 from towerpack.predict import OfflinePredictor
 
 EXPORTS = {
@@ -35,12 +34,6 @@ def test_every_format_opens_in_its_runtime(tmp_path):
 def test_a_path_without_a_record_is_explained(tmp_path):
     with pytest.raises(FileNotFoundError, match="record in export.json"):
         open_export(tmp_path / "model.pb")
-
-
-def test_latency_is_a_time_for_any_batch_size():
-    inputs = batch_of({"x": np.arange(6).reshape(3, 2)}, 64)
-    assert inputs["x"].shape == (64, 2) and inputs["x"][3].tolist() == [0, 1]
-    assert latency_ms(lambda inputs: inputs, inputs) >= 0
 
 
 @pytest.mark.parametrize("name", EXPORTS)
