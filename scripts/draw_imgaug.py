@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 from skimage import data
 
-from towerpack.cli.augment import contact_sheet
+from towerpack.cli.contact_sheet import contact_sheet
 from towerpack.dataflow import imgaug
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "images" / "imgaug.png"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from towerpack.cli import demo, demo_data, demo_picture
+from towerpack.cli import demo, demo_data
 from towerpack.dataflow.dataset import MnistSample
 
 
@@ -23,7 +23,7 @@ def test_the_picture_shows_wrong_digits_first(tmp_path):
         {"epoch_num": e, "cost": 1, "validation_cost": 2, "train_error": 0, "validation_error": 0}
         for e in (1, 2)
     ]
-    demo_picture.draw(tmp_path / "demo.png", history, images, labels, probabilities)
+    demo.draw(tmp_path / "demo.png", history, images, labels, probabilities)
     assert (tmp_path / "demo.png").stat().st_size > 20_000
 
 

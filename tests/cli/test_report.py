@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from tests.report.made_runs import make_run
 from towerpack.cli import app
-from towerpack.cli.runs import fitting_table
+from towerpack.cli.report import fitting_table
 from towerpack.report import find_runs
 
 

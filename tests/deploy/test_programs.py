@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from towerpack._tensorflow import tf
+from towerpack.cli.demo import Digits
 from towerpack.cli.demo_data import all_test_digits
-from towerpack.cli.demo_model import Digits
 from towerpack.export import ModelExporter
 from towerpack.predict import OfflinePredictor, PredictConfig
 from towerpack.tower import TracedTower, VariableStore

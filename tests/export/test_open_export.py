@@ -2,9 +2,15 @@ import numpy as np
 import pytest
 
 from tests.export.small_net import small_config, small_images
-from towerpack.export import ModelExporter, Signature, open_export
-from towerpack.export.latency import batch_of, latency_ms
+from towerpack.export import ModelExporter, Signature, list_graph, open_export
 from towerpack.predict import OfflinePredictor
+
+EXPORTS = {
+    "model.pb": lambda e, p: e.export_compact(p),
+    "saved": lambda e, p: e.export_serving(p),
+    "model.onnx": lambda e, p: e.export_onnx(p),
+    "model.tflite": lambda e, p: e.export_litert(p),
+}
 
 
 def test_every_format_opens_in_its_runtime(tmp_path):
@@ -30,7 +36,21 @@ def test_a_path_without_a_record_is_explained(tmp_path):
         open_export(tmp_path / "model.pb")
 
 
-def test_latency_is_a_time_for_any_batch_size():
-    inputs = batch_of({"x": np.arange(6).reshape(3, 2)}, 64)
-    assert inputs["x"].shape == (64, 2) and inputs["x"][3].tolist() == [0, 1]
-    assert latency_ms(lambda inputs: inputs, inputs) >= 0
+@pytest.mark.parametrize("name", EXPORTS)
+def test_inputs_outputs_and_nodes_of_each_format(name, tmp_path):
+    EXPORTS[name](ModelExporter(small_config()), tmp_path / name)
+    listing = list_graph(tmp_path / name)
+    ((given, *_),) = listing.inputs
+    assert given.removesuffix(":0").endswith("image") and "8x8x1" in listing.inputs[0][2]
+    assert len(listing.outputs) == 1 and listing.select_tf_ops == []
+    kinds = {kind.lower().replace("_", "") for kind in listing.operations()}
+    assert kinds & {"softmax"} and kinds & {"conv2d", "conv"}
+
+
+def test_a_signature_has_its_keys(tmp_path):
+    signature = Signature({"picture": "image"}, {"likely": "prob"})
+    ModelExporter(small_config(), signature=signature).export_serving(tmp_path / "saved")
+    listing = list_graph(tmp_path / "saved")
+    assert listing.inputs == [("picture", "picture:0", "float32 [?x8x8x1]")]
+    ((key, tensor, shape),) = listing.outputs
+    assert key == "likely" and tensor.endswith(":0") and shape == "float32 [?x3]"

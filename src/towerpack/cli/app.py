@@ -1,23 +1,74 @@
-"""The commands and their arguments."""
+"""The `towerpack` command: its subcommands, and how they end when they cannot do their work."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import importlib.util
+import platform
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from towerpack._version import __version__
 from towerpack.cli import ckpt, data, export
-from towerpack.cli.bench import bench
-from towerpack.cli.errors import Commands
 from towerpack.cli.predict import predict
-from towerpack.cli.report import report
-from towerpack.cli.runs import runs
+from towerpack.cli.report import report, runs
+
+# Errors whose messages are sentences; for any other error the type is printed as well.
+SENTENCES = (OSError, ValueError, KeyError, ImportError, RuntimeError)
+# Code that the user did not write: a line of the traceback in it would not help.
+LIBRARIES = (
+    str(Path(__file__).parents[1]),
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+)
+
+
+class Commands(TyperGroup):
+    """Prints an error of a command as one line on stderr and exits with 1; no traceback.
+
+    A bad argument exits with 2. With --traceback, the error is raised.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            if error.param is not None or ctx.params.get("traceback"):  # Typer prints which one
+                raise
+            typer.echo(f"error: {error.message}", err=True)
+            raise typer.Exit(2) from error
+        except Exception as error:
+            # Typer handles its own errors; a closed pipe (`| head`) is not an error.
+            typers = hasattr(error, "exit_code") or isinstance(error, typer.Abort)
+            if typers or isinstance(error, BrokenPipeError) or ctx.params.get("traceback"):
+                raise
+            typer.echo(f"error: {describe_error(error)}", err=True)
+            raise typer.Exit(1) from error
+
+
+def describe_error(error: Exception) -> str:
+    """The message with its notes, and the line of the user's own code that it came from."""
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    if not isinstance(error, SENTENCES) or " " not in text:
+        text = f"{type(error).__name__}: {text}".removesuffix(": ")
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((*LIBRARIES, "<"))
+    ]
+    place = [f"({own[-1].filename}, line {own[-1].lineno})"] if own else []
+    return " ".join([text.strip(), *getattr(error, "__notes__", ()), *place])
+
 
 app = typer.Typer(
     name="towerpack",
     cls=Commands,
-    help="Training with TensorFlow: a demo, and what a bug report needs.",
+    help="Tools for training with TensorFlow: data, checkpoints, exports, runs, and a demo.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # a plain traceback is what people paste and search for
@@ -42,7 +93,7 @@ def main(
         ),
     ] = False,
     traceback: Annotated[
-        bool, typer.Option("--traceback", help="Show where in the code an error arose.")
+        bool, typer.Option("--traceback", help="Print the traceback of an error.")
     ] = False,
 ) -> None:
     pass
@@ -50,7 +101,7 @@ def main(
 
 @app.command()
 def demo(
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the 5,000 digits.")] = 15,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs over the 5,000 digits.")] = 15,
 ) -> None:
     """Train a small network on digits and draw what it learned."""
     from towerpack.cli import demo as demonstration
@@ -58,7 +109,7 @@ def demo(
     demonstration.main(epochs=epochs)
 
 
-app.command()(bench)
+app.command()(data.bench)
 app.command()(predict)
 app.command()(report)
 app.command()(runs)
@@ -67,7 +118,32 @@ app.command()(runs)
 @app.command()
 def env() -> None:
     """Print versions, devices and CPU features, for bug reports."""
-    from towerpack.cli.env import describe_environment
-
     for key, value in describe_environment():
         typer.echo(f"{key + ':':25}{value}")
+
+
+def describe_environment() -> Iterator[tuple[str, str]]:
+    """Pairs of a name and its value; TensorFlow is imported only if it is installed."""
+    from towerpack.monitor.environment import cpu, memory, versions
+
+    yield "towerpack", __version__
+    yield "python", f"{platform.python_version()} ({sys.executable})"
+    yield "system", platform.platform()
+    yield "cpu", cpu()
+    yield "memory", memory()
+    yield from versions().items()
+    yield from _tensorflow_devices()
+
+
+def _tensorflow_devices() -> Iterator[tuple[str, str]]:
+    if importlib.util.find_spec("tensorflow") is None:
+        yield "tensorflow", "not installed (pip install 'towerpack[tf]')"
+        return
+    from towerpack._tensorflow import tf
+
+    build = tf.sysconfig.get_build_info()
+    yield "cuda", str(build.get("cuda_version", "not in this build"))
+    for device in tf.config.list_physical_devices():
+        details = tf.config.experimental.get_device_details(device)
+        name = details.get("device_name", "")
+        yield "device", f"{device.name} {name}".strip()

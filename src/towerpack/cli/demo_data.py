@@ -1,7 +1,7 @@
 """The data of the demo.
 
-In a file of its own without TensorFlow: a worker process imports the module of the function that it
-runs, and TensorFlow would cost it five seconds and half a gigabyte.
+This is a file of its own, without TensorFlow, because a worker process imports the module of the
+function that it runs, and TensorFlow would cost it five seconds and half a gigabyte.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def all_test_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def shift(datapoint: list[Any], rng: np.random.Generator) -> list[Any]:
-    """Moves the digit by up to two pixels: what it is does not depend on where it is."""
+    """Moves the digit by up to two pixels; its label does not depend on its place."""
     image, label = datapoint
     height, width = image.shape
     padded = np.pad(image, MOST_PIXELS)

@@ -1,13 +1,45 @@
-"""`towerpack report`: a page to look at one run, or at several laid over each other."""
+"""`towerpack report` and `towerpack runs`: one page about runs, and a table of the runs."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from towerpack.report import RunSummary
+
 REPORT_FILE = "report.html"
+COLOURS = {
+    "finished": "green",
+    "running": "blue",
+    "failed": "red",
+    "killed": "red",
+    "interrupted": "yellow",
+}
+PIPE_WIDTH = 200  # characters, if the output is not a terminal
+COLUMNS: dict[str, dict[str, Any]] = {
+    "run": {"overflow": "fold", "style": "bold"},
+    "state": {},
+    "epoch": {"justify": "right"},
+    "step": {"justify": "right"},
+    "steps/s": {"justify": "right"},
+    "devices": {},
+    "best": {"overflow": "fold"},
+    "size": {"justify": "right"},
+    "changed": {"justify": "right"},
+}
+# The number of best values, and the columns left out, from wide terminals to narrow ones.
+LAYOUTS: tuple[tuple[int, tuple[str, ...]], ...] = (
+    *((3, ()), (2, ()), (1, ())),
+    *((1, ("devices",)), (1, ("devices", "step")), (1, ("devices", "step", "changed"))),
+)
+NO_LIMIT = 10**4  # a limit of more epochs than this means "until I stop it"
 
 
 def report(
@@ -17,7 +49,7 @@ def report(
         typer.Option("--output", "-o", help="The page; by default report.html in the first run."),
     ] = None,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Follow the runs on a page served on this machine.")
+        bool, typer.Option("--serve", help="Serve a page on this machine that follows the runs.")
     ] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="For --serve; 0: a free one.")] = 0,
 ) -> None:
@@ -44,8 +76,107 @@ def _serve(runs: list[Path], port: int) -> None:
     from towerpack.report import serve_report
 
     with serve_report(runs, port) as server:
-        typer.echo(f"{server.address} (Ctrl-C ends it)")
+        typer.echo(f"{server.address} (press Ctrl-C to stop)")
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            pass  # that is how it is ended
+            pass  # the user stops the server this way
+
+
+def runs(
+    directory: Annotated[Path, typer.Argument(help="Searched at any depth.")] = Path("train_log"),
+) -> None:
+    """List the runs under a directory: state, epoch, speed, devices, best values, size."""
+    from rich.console import Console
+
+    from towerpack.report import find_runs
+
+    if not directory.is_dir():
+        raise NotADirectoryError(f"there is no directory {directory}")
+    found = find_runs(directory)
+    if not found:
+        typer.echo(f"no runs under {directory}")
+        return
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_WIDTH)
+    console.print(fitting_table(found, directory, time.time(), console))
+
+
+def fitting_table(found: list[RunSummary], directory: Path, now: float, console: Console) -> Table:
+    """The widest table that fits; a narrow terminal gets fewer best values, then fewer columns."""
+    from rich.measure import Measurement
+
+    unlimited = console.options.update(max_width=10**4)
+    for bests, left_out in LAYOUTS:
+        made = table(found, directory, now, bests, left_out)
+        if Measurement.get(console, unlimited, made).maximum <= console.width:
+            break
+    return made
+
+
+def table(
+    found: list[RunSummary],
+    directory: Path,
+    now: float,
+    bests: int = 3,
+    left_out: tuple[str, ...] = (),
+) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    columns = {name: kind for name, kind in COLUMNS.items() if name not in left_out}
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name, options in columns.items():
+        made.add_column(name, **options)
+    for run in found:
+        cells = _cells(run, directory, now, bests)
+        made.add_row(*[cells[name] for name in columns])
+    return made
+
+
+def _cells(run: RunSummary, directory: Path, now: float, bests: int) -> dict[str, str]:
+    from rich.markup import escape
+
+    name = str(run.directory.relative_to(directory))
+    state = f"[{COLOURS.get(run.state, 'dim')}]{run.state}[/]"
+    if run.error:
+        state += f": {escape(run.error.partition(':')[0])}"
+    limit = f"/{run.max_epoch}" if 0 < run.max_epoch < NO_LIMIT else ""
+    best = [f"{key} {value:.5g}" for key, value in run.best.items()][:bests]
+    return {
+        "run": escape(run.directory.resolve().name if name == "." else name),
+        "state": state,
+        "epoch": f"{run.epoch}{limit}",
+        "step": f"{run.step:,}",
+        "steps/s": "" if run.steps_per_second is None else f"{run.steps_per_second:.4g}",
+        "devices": escape(run.devices),
+        "best": escape("  ".join(best)),
+        "size": in_units(run.size),
+        "changed": f"{_since(now - run.updated)} ago",
+    }
+
+
+def _since(seconds: float) -> str:
+    """A duration in its largest unit.
+
+    >>> _since(7), _since(3700), _since(200_000)
+    ('7 s', '1 h', '2 d')
+    """
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= length:
+            return f"{seconds // length:.0f} {unit}"
+    return f"{max(0, seconds):.0f} s"
+
+
+def in_units(size: float) -> str:
+    """A number of bytes in a readable unit.
+
+    >>> in_units(999), in_units(12_345_678)
+    ('999 B', '12.3 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

@@ -8,17 +8,20 @@ import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-MODULE = "towerpack_script"  # not __main__: what the script guards by that does not run
+if TYPE_CHECKING:
+    from towerpack.predict import PredictConfig
+
+MODULE = "towerpack_script"  # not __main__, so that code guarded by that name does not run
 
 
 def load_object(text: str, kind: type, what: str) -> Any:
-    """The object that `text` names, which is `kind`, or a function or class that makes it.
+    """The object that `text` names: an instance of `kind`, or what a function or class returns.
 
-    The name may be left out where there is only one of the kind. `what` is the kind in words.
+    The name may be omitted if the file has only one object of that kind. Messages call it `what`.
     """
     where, _, name = text.rpartition(":") if ":" in text else (text, "", "")
     module = _import(where, text)
@@ -55,9 +58,34 @@ def _import(where: str, text: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(MODULE, path.resolve())
     if spec is None or spec.loader is None:
         raise typer.BadParameter(f"expected a Python file, FILE.py:NAME, received {text!r}")
-    # As when the script is run: it may import its neighbours.
+    # As when the script is run, so that it can import files in its directory.
     sys.path.insert(0, str(path.resolve().parent))
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE] = module
     spec.loader.exec_module(module)
     return module
+
+
+def load_config(model: str, checkpoint: str, inputs: str, outputs: str, ema: bool) -> PredictConfig:
+    """The config for a `ModelDesc` with a checkpoint; names are separated by commas."""
+    from towerpack.models import ModelDescBase
+    from towerpack.predict import PredictConfig
+
+    if not outputs:
+        raise typer.BadParameter("expected --outputs: names of tensors, separated by commas")
+    if not checkpoint:
+        raise typer.BadParameter("expected --checkpoint: a checkpoint, its directory, or an .npz")
+    found = load_object(model, ModelDescBase, "model")
+    if not isinstance(found, ModelDescBase):
+        raise typer.BadParameter(f"expected {model} to be a ModelDesc, received {found!r}")
+    return PredictConfig(
+        model=found,
+        input_names=_split(inputs) or None,
+        output_names=_split(outputs),
+        session_init=checkpoint,
+        ema=ema,
+    )
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

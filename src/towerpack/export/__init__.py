@@ -1,17 +1,12 @@
-"""Exports that have been checked: each reloads itself and is compared with the tower's numbers."""
+"""Exports to other runtimes, each checked against the tower, and models from elsewhere."""
 
 from towerpack.export.compare import ExportError
 from towerpack.export.exporter import ModelExporter
-from towerpack.export.foreign import (
-    GraphListing,
-    caffe_to_tower,
-    list_graph,
-    load_caffe,
-    load_graph,
-)
-from towerpack.export.open_export import Export, open_export
-from towerpack.export.record import ExportReport
-from towerpack.export.signature import Signature
+from towerpack.export.foreign.caffe import caffe_to_tower, load_caffe
+from towerpack.export.foreign.graph import load_graph
+from towerpack.export.inference_graph import Signature
+from towerpack.export.open_export import Export, list_graph, open_export
+from towerpack.export.record import ExportReport, GraphListing
 
 __all__ = [
     "Export",

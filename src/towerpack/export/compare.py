@@ -1,12 +1,17 @@
-"""Do two runtimes give the same numbers?"""
+"""The check of an export: two runtimes are run on the same inputs, and their outputs compared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from towerpack.export.runner import Runner
+# A model in some runtime: a function from arrays by key to arrays by key.
+Runner = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+BATCH = 2  # more than one row, so that a batch size fixed by mistake is found
+SIZE = 32  # of other dimensions that the signature leaves open
 
 
 class ExportError(RuntimeError):
@@ -19,8 +24,8 @@ def largest_difference(
     """The largest difference between outputs of the same keys.
 
     For floating-point outputs it is relative to the output's largest number, or to 1 if that is
-    smaller; for all others it is the share of elements that differ. Where there is a NaN on one
-    side, it is NaN, which is within no tolerance.
+    smaller; for all others it is the share of elements that differ. If only one side has a NaN, the
+    difference is NaN, which exceeds every tolerance.
 
     >>> largest_difference({"y": np.array([2.0, 4.0])}, {"y": np.array([2.0, 5.0])})
     0.25
@@ -28,7 +33,7 @@ def largest_difference(
     largest = 0.0
     for key, value in expected.items():
         if key not in received:
-            raise ExportError(f"the output {key!r} is missing; the export gives {sorted(received)}")
+            raise ExportError(f"the output {key!r} is missing; the export has {sorted(received)}")
         other = np.asarray(received[key])
         if value.shape != other.shape:
             raise ExportError(
@@ -69,8 +74,91 @@ def checked_difference(
         if not difference <= tolerance:
             raise ExportError(
                 f"{name}, reloaded, differs from the tower by {difference:.3g}, which is more than "
-                f"the tolerance {tolerance:g}; nothing was written. If that is good enough, pass "
-                "tolerance="
+                f"the tolerance {tolerance:g}; nothing was written. If this difference is "
+                "acceptable, pass a larger tolerance="
             )
         largest = max(largest, difference)
     return largest
+
+
+def probe_inputs(specs: Sequence[Any], given: Any = None, batch: int = BATCH) -> dict[str, Any]:
+    """The given arrays by key, or random ones for these specs, which are the same in every call.
+
+    Random uint8 values are drawn from the whole range, floats from [0, 1). Other integers are zero,
+    which is a valid index everywhere. Strings must be given.
+    """
+    if given is not None:
+        return _given(specs, given)
+    rng = np.random.default_rng(0)
+    return {spec.name: _random(spec, rng, batch) for spec in specs}
+
+
+def _given(specs: Sequence[Any], given: Any) -> dict[str, Any]:
+    names = [spec.name for spec in specs]
+    if isinstance(given, Mapping):
+        if not set(names) <= set(given):
+            raise ValueError(f"expected a probe for the inputs {names}, received {sorted(given)}")
+        return {name: np.asarray(given[name]) for name in names}
+    arrays = list(given)
+    if len(arrays) != len(names):
+        raise ValueError(
+            f"expected a probe with {len(names)} arrays, for the inputs {names}, received "
+            f"{len(arrays)}"
+        )
+    return {name: np.asarray(array) for name, array in zip(names, arrays, strict=True)}
+
+
+def _random(spec: Any, rng: np.random.Generator, batch: int) -> np.ndarray:
+    if spec.shape.rank is None:
+        raise ValueError(
+            f"expected a probe, because the input {spec.name!r} has no known rank: pass "
+            "probe=[array, ...]"
+        )
+    shape = [
+        (batch if place == 0 else SIZE) if size is None else size
+        for place, size in enumerate(spec.shape)
+    ]
+    dtype = np.dtype(spec.dtype.as_numpy_dtype)
+    if spec.dtype.is_floating:
+        return rng.random(shape).astype(dtype)
+    if spec.dtype.is_bool or dtype == np.uint8:
+        return rng.integers(0, 2 if spec.dtype.is_bool else 256, shape).astype(dtype)
+    if spec.dtype.is_integer:
+        return np.zeros(shape, dtype)
+    raise ValueError(
+        f"expected a probe for inputs of type {spec.dtype.name}, like {spec.name!r}, which cannot "
+        "be made up: pass probe=[array, ...] to check the export with"
+    )
+
+
+def trial_batches(
+    inputs: Mapping[str, np.ndarray], specs: Sequence[Any]
+) -> Iterator[Mapping[str, np.ndarray]]:
+    """The inputs as a model with these specs takes them.
+
+    If the batch size is open: all rows at once, then the first row alone. If it is fixed: all rows
+    in batches of that size. If the inputs have no common batch size: the inputs as they are.
+    """
+    sizes = {spec.shape[0] if spec.shape.rank else 0 for spec in specs}
+    rows = {np.shape(inputs[spec.name])[:1] for spec in specs}
+    if len(sizes) != 1 or len(rows) != 1 or 0 in sizes:
+        yield inputs
+        return
+    (size,) = sizes
+    if size is not None:
+        yield from in_batches(inputs, size)
+        return
+    yield inputs
+    yield {name: array[:1] for name, array in inputs.items()}
+
+
+def in_batches(inputs: Mapping[str, np.ndarray], size: int) -> Iterator[dict[str, np.ndarray]]:
+    """All rows in batches of this size; the last one is filled up with the first rows.
+
+    >>> [batch["x"].tolist() for batch in in_batches({"x": np.array([1, 2, 3])}, 2)]
+    [[1, 2], [3, 1]]
+    """
+    rows = max(len(array) for array in inputs.values())
+    for start in range(0, rows, size):
+        places = range(start, start + size)
+        yield {key: np.take(array, places, axis=0, mode="wrap") for key, array in inputs.items()}

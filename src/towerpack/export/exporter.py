@@ -1,4 +1,7 @@
-"""A trained tower in the formats of other runtimes, each checked before it gets its name."""
+"""A trained tower in the formats of other runtimes, each checked before it gets its name.
+
+A new format is registered here: with its method, and in the tables below the class.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +14,34 @@ from typing import Any
 
 import numpy as np
 
-from towerpack.checkpoint import load_checkpoint_vars
 from towerpack.core import logger
 from towerpack.core.files import atomic_directory, fsync_path
 from towerpack.export import frozen_graph, litert, onnx_model, saved_model, weights
-from towerpack.export.compare import ExportError, checked_difference
-from towerpack.export.inference_graph import InferenceGraph, build
-from towerpack.export.probe import probe_inputs, tries
-from towerpack.export.record import ExportReport, describe_specs, size_of, write_record
-from towerpack.export.runner import Runner
-from towerpack.export.signature import Signature
+from towerpack.export.compare import (
+    ExportError,
+    Runner,
+    checked_difference,
+    probe_inputs,
+    trial_batches,
+)
+from towerpack.export.inference_graph import InferenceGraph, Signature, build
+from towerpack.export.record import ExportReport, GraphListing, size_of, write_record
 from towerpack.predict import PredictConfig
 
 
 class ModelExporter:
-    """Exports the tower of a `PredictConfig` with its weights, one method for each format.
+    """Exports the tower of a `PredictConfig` with its weights; each format has a method.
 
-    Every export is reloaded in its own runtime and run beside the tower on the same inputs: `probe`
-    (a list of arrays, or a dict by key), or random ones, and its first row alone. The largest
-    difference is logged, returned and kept in `export.json` beside the export. If it is over the
-    tolerance, `ExportError` is raised and no file has got the final name; an older export under
-    that name stays. Otherwise the older one is replaced.
+    Every export is reloaded in its own runtime and compared with the tower on the same inputs:
+    `probe` (a list of arrays, or a dict by key) or random ones, first all rows and then the first
+    row alone. The largest difference is logged, returned and kept in `export.json` beside the
+    export. If it exceeds the tolerance, `ExportError` is raised, no file gets the final name, and
+    an older export of that name stays. Otherwise the older one is replaced.
 
     `signature` names inputs and outputs differently than the tower does, or puts preprocessing into
-    the graph. What ships is what the outputs depend on: no optimizer's state, no unused layer. For
-    moving averages instead of the weights make the config with `ema=True`; for a separate inference
-    graph, with its `tower_func`.
+    the graph. The export holds only what the outputs depend on: no state of the optimizer and no
+    unused layer. To export moving averages instead of the weights, make the config with `ema=True`;
+    to export a separate inference graph, make it with that `tower_func`.
     """
 
     def __init__(
@@ -48,7 +53,7 @@ class ModelExporter:
 
     @functools.cached_property
     def graph(self) -> InferenceGraph:
-        """What is exported; built and loaded once."""
+        """The graph that is exported; it is built, and its weights are loaded, once."""
         return build(self.config, {"": self.signature})[""]
 
     @functools.cached_property
@@ -66,7 +71,7 @@ class ModelExporter:
         """Writes a SavedModel to the directory `path`.
 
         `signatures` are further functions over the same weights, by name. A probe given as a dict
-        may hold the inputs of all of them; for those that it lacks, random ones are taken.
+        may hold the inputs of all of them; functions whose inputs it lacks get random ones.
         """
         all_signatures = {signature_name: self.signature, **(signatures or {})}
         graphs = build(self.config, all_signatures) if signatures else {signature_name: self.graph}
@@ -77,7 +82,11 @@ class ModelExporter:
                 inputs = self._inputs if name == signature_name else self._inputs_for(graph)
                 runner = saved_model.open_saved_model(directory, name)
                 found = checked_difference(
-                    graph, runner, tries(inputs, graph.specs), tolerance, f"the signature {name!r}"
+                    graph,
+                    runner,
+                    trial_batches(inputs, graph.specs),
+                    tolerance,
+                    f"the signature {name!r}",
                 )
                 difference = max(difference, found)
         tensors = saved_model.signature_tensors(Path(path))
@@ -92,22 +101,17 @@ class ModelExporter:
         optimize: bool = True,
         tolerance: float = frozen_graph.TOLERANCE,
     ) -> ExportReport:
-        """Writes a frozen graph: `.pbtxt` as text, any other ending binary.
+        """Writes a frozen graph: text if `path` ends in `.pbtxt`, otherwise binary.
 
-        It is pruned to the outputs, and with `optimize` its constants are folded. Inputs and
-        outputs are the nodes named by their keys, other nodes have the tower's names.
+        The graph is pruned to the outputs, and with `optimize` its constants are folded. Inputs and
+        outputs are the nodes named by their keys; other nodes have the tower's names.
         """
-        path = Path(path)
-        content = frozen_graph.serialized(frozen_graph.frozen_graph(self.graph, optimize), path)
-        keys = [spec.name for spec in self.graph.specs]
-        by_name = {key: f"{key}:0" for key in keys}
-        outputs = {key: f"{key}:0" for key in self.graph.output_keys}
+        graph_def = frozen_graph.frozen_graph(self.graph, optimize)
+        content = frozen_graph.serialized(graph_def, Path(path))
+        input_keys = [spec.name for spec in self.graph.specs]
 
         def reopen(written: Path) -> Runner:
-            graph_def = frozen_graph.read_graph(written)
-            there = {f"{node.name}:0" for node in graph_def.node}
-            inputs = {key: name for key, name in by_name.items() if name in there}
-            return frozen_graph.open_graph(graph_def, inputs, outputs)
+            return frozen_graph.open_frozen(written, input_keys, self.graph.output_keys)
 
         return self._file(path, "frozen_graph", content, reopen, tolerance)
 
@@ -124,12 +128,12 @@ class ModelExporter:
         """Writes a LiteRT (`.tflite`) file with weights of this precision.
 
         For 'int8', `calibration` is a flow of batches of typical inputs. `batch_size` fixes the
-        batch size, which LiteRT.js and the accelerators of many phones want.
+        batch size, which LiteRT.js and the accelerators of many phones require.
 
-        A model with operations that LiteRT itself lacks is an error that names them: an app then
-        needs the select-TF-ops library, and LiteRT's interpreter for Python, which has none, cannot
-        check the file. With `select_tf_ops=True` such a file is written unchecked, and the report
-        says so.
+        Operations that LiteRT itself lacks raise an error that names them: an app would need the
+        select-TF-ops library for them, and LiteRT's Python interpreter, which does not have it,
+        cannot check the file. With `select_tf_ops=True` such a file is written unchecked, and the
+        report says so.
         """
         content = litert.convert_to_litert(self.graph, precision, calibration, batch_size)
         specs = self.graph.specs
@@ -137,16 +141,15 @@ class ModelExporter:
             specs = litert.fixed_specs(specs, batch_size)
         limit = litert.TOLERANCES[precision] if tolerance is None else tolerance
         ops = litert.select_tf_ops(content)
-        name = f"litert {precision}"
-        if not ops:
-            return self._file(path, name, content, litert.open_litert, limit, specs)
-        if not select_tf_ops:
+        if ops and not select_tf_ops:
             raise ExportError(
                 f"expected operations of LiteRT, received {ops}, which need the select-TF-ops "
                 "library in an app and cannot be checked here; nothing was written. Leave them out "
                 "of the inference graph, or pass select_tf_ops=True to write it unchecked"
             )
-        return self._file(path, name, content, None, limit, specs, select_tf_ops=ops)
+        reopen = None if ops else litert.open_litert
+        name = f"litert {precision}"
+        return self._file(path, name, content, reopen, limit, specs, select_tf_ops=ops)
 
     def export_onnx(
         self,
@@ -164,26 +167,16 @@ class ModelExporter:
     ) -> ExportReport:
         """Writes the variables that the outputs depend on, by name: `.npz` or `.safetensors`.
 
-        Read back they are the same bit for bit. The tolerance is for the outputs of a second tower
-        that was built with them.
+        When read back they are the same bit for bit. The tolerance applies to the outputs of a
+        second tower that is built with them.
         """
-        path = Path(path)
         values = {name: variable.numpy() for name, variable in self.graph.variables.items()}
 
         def write(written: Path) -> None:
             weights.write_weights(values, written)
 
         def reopen(written: Path) -> Runner:
-            loaded = load_checkpoint_vars(written)
-            weights.check_weights(values, loaded)
-            config = PredictConfig(
-                tower_func=self.config.tower_func.func,
-                input_signature=self.config.tower_func.signature,
-                input_names=self.config.input_names,
-                output_names=self.config.output_names,
-                session_init=loaded or None,
-            )
-            return build(config, {"": self.signature})[""]
+            return weights.open_weights(written, values, self.config, self.signature)
 
         return self._file(path, "weights", write, reopen, tolerance)
 
@@ -202,14 +195,15 @@ class ModelExporter:
         specs: Sequence[Any] | None = None,
         **more: Any,
     ) -> ExportReport:
-        """Writes the content under its name once it was checked.
+        """Checks the content and then gives the file its name.
 
-        `content` may be a function that writes the file; `specs` are its own inputs.
+        `content` may be a function that writes the file; `specs` are the inputs if they are not
+        those of the graph. Without `reopen` the file is not checked.
         """
         path, specs = Path(path), specs or self.graph.specs
         path.parent.mkdir(parents=True, exist_ok=True)
-        # In the same directory, so that it can be renamed, and under its own name, which readers
-        # take the format from.
+        # In the same directory, so that the file can be renamed, and with the final name, whose
+        # suffix tells readers the format.
         with tempfile.TemporaryDirectory(prefix=".exporting-", dir=path.parent) as scratch:
             written = Path(scratch, path.name)
             if callable(content):
@@ -218,13 +212,13 @@ class ModelExporter:
                 written.write_bytes(content)
             difference = None
             if reopen is not None:
-                difference = self._compared(reopen, written, tolerance, name, specs)
+                difference = self._difference(reopen, written, tolerance, name, specs)
             fsync_path(written)
             os.replace(written, path)
         fsync_path(path.parent)
         return self._report(path, name, difference, tolerance, specs, **more)
 
-    def _compared(
+    def _difference(
         self,
         reopen: Callable[[Path], Runner],
         written: Path,
@@ -232,13 +226,13 @@ class ModelExporter:
         name: str,
         specs: Sequence[Any],
     ) -> float:
-        inputs = list(tries(self._inputs, specs))
+        batches = list(trial_batches(self._inputs, specs))
         try:
             runner = reopen(written)
-            return checked_difference(self.graph, runner, inputs, tolerance, f"the {name}")
+            return checked_difference(self.graph, runner, batches, tolerance, f"the {name}")
         except (ExportError, ImportError):
             raise
-        except Exception as error:  # each runtime has exceptions of its own
+        except Exception as error:  # each runtime has its own exceptions
             raise ExportError(
                 f"the {name} was converted, but its runtime cannot run it; nothing was written: "
                 f"{type(error).__name__}: {error}"
@@ -260,10 +254,47 @@ class ModelExporter:
             bytes=size_of(path),
             tolerance=tolerance,
             largest_difference=difference,
-            inputs=describe_specs(specs),
+            inputs={spec.name: [spec.dtype.name, spec.shape.as_list()] for spec in specs},
             outputs=self.graph.output_keys,
             **more,
         )
         write_record(report)
         logger.info("exported %s", report)
         return report
+
+
+# How `open_export` opens each format that can be run: from the path and its entry in `export.json`.
+OPENERS: dict[str, Callable[[Path, dict[str, Any]], Runner]] = {
+    "saved_model": lambda path, entry: saved_model.open_saved_model(
+        path, next(iter(entry["signatures"]))
+    ),
+    "frozen_graph": lambda path, entry: frozen_graph.open_frozen(
+        path, entry["inputs"], entry["outputs"]
+    ),
+    "litert": lambda path, entry: litert.open_litert(path),
+    "onnx": lambda path, entry: onnx_model.open_onnx(path),
+}
+
+# How `list_graph` lists files of formats other than TensorFlow's own, by suffix.
+LISTERS: dict[str, Callable[[Path], GraphListing]] = {
+    ".onnx": onnx_model.list_onnx,
+    ".tflite": litert.list_litert,
+}
+
+# What `towerpack export` writes into a directory, by the names of its option --formats.
+COMMAND_FORMATS: dict[str, Callable[[ModelExporter, Path, Any], ExportReport]] = {
+    "saved_model": lambda e, d, _: e.export_serving(d / "saved_model"),
+    "frozen": lambda e, d, _: e.export_compact(d / "model.pb"),
+    "text": lambda e, d, _: e.export_compact(d / "model.pbtxt"),
+    "onnx": lambda e, d, _: e.export_onnx(d / "model.onnx"),
+    "litert": lambda e, d, _: e.export_litert(d / "model.tflite"),
+    "litert_float16": lambda e, d, _: e.export_litert(
+        d / "model_float16.tflite", precision="float16"
+    ),
+    "litert_batch1": lambda e, d, _: e.export_litert(d / "model_batch1.tflite", batch_size=1),
+    "litert_int8": lambda e, d, calibration: e.export_litert(
+        d / "model_int8.tflite", precision="int8", calibration=calibration
+    ),
+    "npz": lambda e, d, _: e.export_weights(d / "weights.npz"),
+    "safetensors": lambda e, d, _: e.export_weights(d / "weights.safetensors"),
+}

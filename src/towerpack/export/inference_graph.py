@@ -1,23 +1,91 @@
 """What is exported: the part of a tower between some inputs and some outputs, with its variables.
 
-Variables that only training needs, those of optimizers above all, are not part of it.
+Variables that only training needs, such as those of optimizers, are not part of it.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from towerpack._tensorflow import tf, v1
-from towerpack.export.signature import Signature
 from towerpack.predict import PredictConfig
 from towerpack.predict.offline import load_weights, variables_read
-from towerpack.tower import TracedTower, VariableStore, get_op_tensor_name
+from towerpack.tower import TowerFunc, TracedTower, VariableStore, get_op_tensor_name
 
-GRADIENT = "_gradient_op_type"  # the attribute by which a node has a gradient of its own
+GRADIENT = "_gradient_op_type"  # the attribute of nodes with a custom gradient
+
+Names = Mapping[str, str] | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Inputs and outputs of an exported function.
+
+    `inputs` and `outputs` map keys, which the users of the export see, to names in the tower; a
+    list of names stands for itself. With `preprocess` the export takes `preprocess_inputs` (a list
+    of `tf.TensorSpec`) instead: the function is called with these tensors, in the graph, and
+    returns the tower's `inputs` in their order.
+
+    >>> Signature({"pixels": "image"}, ["prob"]).outputs_by_key
+    {'prob': 'prob'}
+    """
+
+    inputs: Names
+    outputs: Names
+    preprocess: Callable[..., Any] | None = None
+    preprocess_inputs: Sequence[Any] = ()
+
+    def __post_init__(self) -> None:
+        for names in (self.inputs, self.outputs):
+            if isinstance(names, str):
+                raise TypeError(f"expected a list or a dict of names, received {names!r}")
+        if not self.outputs:
+            raise ValueError("expected at least one output, received none")
+        if (self.preprocess is None) != (not self.preprocess_inputs):
+            raise ValueError("expected preprocess and preprocess_inputs together, or neither")
+
+    @property
+    def inputs_by_key(self) -> dict[str, str]:
+        """Key to name of the input of `tower_func(...)`."""
+        if self.preprocess is not None:
+            return {spec.name: spec.name for spec in self.preprocess_inputs}
+        return _by_key(self.inputs)
+
+    @property
+    def outputs_by_key(self) -> dict[str, str]:
+        return _by_key(self.outputs)
+
+    def tower_func(self, tower: TowerFunc) -> TowerFunc:
+        """The tower, with the preprocessing before it if there is any."""
+        if self.preprocess is None:
+            return tower
+        preprocess, made = self.preprocess, list(_by_key(self.inputs).values())
+        others = [spec for spec in tower.signature if spec.name not in made]
+
+        def preprocessed(*inputs: Any) -> Any:
+            tensors = preprocess(*inputs[: len(self.preprocess_inputs)])
+            tensors = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
+            if len(tensors) != len(made):
+                raise ValueError(
+                    f"expected preprocess to return {len(made)} tensors for the inputs {made}, "
+                    f"received {len(tensors)}"
+                )
+            given = dict(zip(made, tensors, strict=True))
+            given.update(
+                zip((s.name for s in others), inputs[len(self.preprocess_inputs) :], strict=True)
+            )
+            return tower.func(*(given[spec.name] for spec in tower.signature))
+
+        return TowerFunc(preprocessed, [*self.preprocess_inputs, *others])
+
+
+def _by_key(names: Names) -> dict[str, str]:
+    return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 
 
 class InferenceGraph:
@@ -25,7 +93,8 @@ class InferenceGraph:
 
     `concrete` is that function for TensorFlow: its tensors have the names of the tower's, its
     inputs those of the keys, and it captures no variable that the outputs do not depend on. Called
-    with arrays by key, it gives the tower's own numbers, which every export is compared with.
+    with arrays by key, the object returns the tower's own outputs, with which every export is
+    compared.
     """
 
     def __init__(self, config: PredictConfig, signature: Signature, store: VariableStore):
@@ -58,7 +127,8 @@ class InferenceGraph:
     def _rebuilt(self, input_names: list[str]) -> Callable[..., dict[str, Any]]:
         """A function that builds the pruned graph again, without captures that nothing needs."""
         graph = self.pruned.graph
-        graph_def, needed = _reachable(graph.as_graph_def(), self.output_names)
+        graph_def = reachable(graph.as_graph_def(), self.output_names)
+        needed = {node.name for node in graph_def.node}
         captures = {
             internal.name: external
             for external, internal in graph.captures
@@ -72,7 +142,7 @@ class InferenceGraph:
         taken = {spec.name for spec in self.specs} & {node.name for node in nodes}
         if taken:
             raise ValueError(
-                "expected keys of inputs that no operation of the tower is named by, received "
+                "expected keys of inputs that are not names of operations of the tower, received "
                 f"{sorted(taken)}; choose others"
             )
 
@@ -104,8 +174,8 @@ def build(config: PredictConfig, signatures: Mapping[str, Signature]) -> dict[st
     return graphs
 
 
-def _reachable(graph_def: Any, output_names: list[str]) -> tuple[Any, set[str]]:
-    """The part of a graph that the outputs depend on, and the names of its nodes."""
+def reachable(graph_def: Any, output_names: list[str]) -> Any:
+    """The part of a graph that the outputs depend on."""
     by_name = {node.name: node for node in graph_def.node}
     needed: set[str] = set()
     waiting = [get_op_tensor_name(name)[0] for name in output_names]
@@ -114,23 +184,16 @@ def _reachable(graph_def: Any, output_names: list[str]) -> tuple[Any, set[str]]:
         if name not in needed:
             needed.add(name)
             waiting.extend(node_of(edge) for edge in by_name[name].input)
-    nodes = [node for node in graph_def.node if node.name in needed]
     part = v1.GraphDef(library=graph_def.library, versions=graph_def.versions)
-    part.node.extend(nodes)
-    return part, needed
+    part.node.extend(node for node in graph_def.node if node.name in needed)
+    return part
 
 
 def _forget_gradients(graph_def: Any) -> None:
-    """Takes out what says how to train: gradients of a user's own cannot be saved, and no export
-    needs them."""
+    """Removes references to custom gradients: they cannot be saved, and no export needs them."""
     functions = (node for function in graph_def.library.function for node in function.node_def)
     for node in itertools.chain(graph_def.node, functions):
         node.attr.pop(GRADIENT, None)
-
-
-def reachable(graph_def: Any, output_names: list[str]) -> Any:
-    """The part of a graph that the outputs depend on."""
-    return _reachable(graph_def, output_names)[0]
 
 
 def node_of(edge: str) -> str:

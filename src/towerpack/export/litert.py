@@ -12,26 +12,26 @@ import numpy as np
 
 from towerpack._tensorflow import tf
 from towerpack.core.optional import require
+from towerpack.export.compare import Runner, in_batches
 from towerpack.export.inference_graph import InferenceGraph
-from towerpack.export.probe import in_batches
 from towerpack.export.quiet import quiet
-from towerpack.export.runner import Runner
+from towerpack.export.record import GraphListing
 from towerpack.predict.base import inputs_of
 
 Precision = Literal["float32", "float16", "int8"]
-# Relative to the largest output. float16 rounds weights to 11 bits; int8 also activations, to 8,
-# and through a deep network that adds up.
+# Relative to the largest output. float16 rounds weights to 11 bits; int8 rounds weights and
+# activations to 8 bits, and these errors add up in a deep network.
 TOLERANCES: dict[str, float] = {"float32": 1e-4, "float16": 1e-2, "int8": 0.1}
 MOST_CALIBRATION_BATCHES = 100
-# What the converter says when an operation is not its own, and when nobody has it.
+# The converter's messages for operations that LiteRT lacks, and that select-TF-ops lacks as well.
 NEEDS_OTHER_OPS = re.compile(r"Flex|Select|Custom ops|NEEDS_CUSTOM_OPS")
 CUSTOM_OPS = re.compile(r"Custom ops: (.*)")
-# How operations outside of LiteRT's own set appear in the file.
+# The names of operations of the select-TF-ops set in the file.
 FLEX_OP = re.compile(rb"Flex([A-Z][A-Za-z0-9]+)")
 
 
 def fixed_specs(specs: Sequence[Any], batch_size: int) -> list[Any]:
-    """The inputs with this batch size; theirs, if they have one, must be the same."""
+    """The inputs with this batch size; inputs with another fixed batch size are refused."""
     fixed = []
     for spec in specs:
         if not spec.shape.rank or spec.shape[0] not in (None, batch_size):
@@ -49,13 +49,13 @@ def convert_to_litert(
     calibration: Iterable[Any] | None,
     batch_size: int | None = None,
 ) -> bytes:
-    """The content of a `.tflite` file; operations that LiteRT lacks are TensorFlow's own."""
+    """The content of a `.tflite` file; operations that LiteRT lacks come from select-TF-ops."""
     if precision not in TOLERANCES:
-        raise ValueError(f"expected precision of {sorted(TOLERANCES)}, received {precision!r}")
+        raise ValueError(f"expected a precision of {sorted(TOLERANCES)}, received {precision!r}")
     if (precision == "int8") != (calibration is not None):
         raise ValueError(
             "expected calibration= with precision='int8', and only then: a flow of typical inputs, "
-            "from which the ranges of activations are taken"
+            "which determine the ranges of activations"
         )
     samples = None if calibration is None else _samples(graph, calibration)
     concrete = graph.concrete
@@ -67,7 +67,7 @@ def convert_to_litert(
     with quiet():
         try:
             return convert(select=False)
-        except Exception as error:  # its class is private
+        except Exception as error:  # the converter's class of errors is private
             if not NEEDS_OTHER_OPS.search(str(error)):
                 raise
     with quiet():
@@ -90,7 +90,7 @@ def select_tf_ops(content: bytes) -> list[str]:
 
 
 def open_litert(path: Path) -> Runner:
-    """Runs a `.tflite` file by LiteRT's interpreter."""
+    """Opens a `.tflite` file in LiteRT's interpreter."""
     module = require("ai_edge_litert.interpreter", extra="export")
     interpreter = module.Interpreter(model_content=path.read_bytes())
     runner = interpreter.get_signature_runner()
@@ -101,8 +101,38 @@ def open_litert(path: Path) -> Runner:
         outputs = runner(**{key: np.asarray(inputs[key], dtype) for key, dtype in dtypes.items()})
         return dict(outputs)
 
-    run.interpreter = interpreter  # type: ignore[attr-defined] # the runner does not hold it
+    run.interpreter = interpreter  # type: ignore[attr-defined] # the runner keeps no reference to it
     return run
+
+
+def list_litert(path: Path) -> GraphListing:
+    """Lists a `.tflite` file."""
+    module = require("ai_edge_litert.interpreter", extra="export")
+    content = path.read_bytes()
+    try:
+        interpreter = module.Interpreter(
+            model_content=content,
+            # Otherwise most of the nodes would be merged into one.
+            experimental_op_resolver_type=module.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        )
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"expected a LiteRT model in {path}: {error}") from error
+    tensors = {detail["index"]: detail for detail in interpreter.get_tensor_details()}
+
+    def row(detail: Any) -> tuple[str, str, str]:
+        dims = ["?" if d < 0 else str(d) for d in detail["shape_signature"]]
+        return detail["name"], detail["dtype"].__name__, f"[{'x'.join(dims)}]"
+
+    nodes = []
+    for operation in interpreter._get_ops_details():
+        outputs = [tensors[i]["name"] for i in operation["outputs"] if i in tensors]
+        nodes.append((outputs[0] if outputs else "", operation["op_name"], ""))
+    return GraphListing(
+        [row(detail) for detail in interpreter.get_input_details()],
+        [row(detail) for detail in interpreter.get_output_details()],
+        nodes,
+        select_tf_ops(content),
+    )
 
 
 def _samples(graph: InferenceGraph, calibration: Iterable[Any]) -> list[dict[str, np.ndarray]]:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from towerpack.core.optional import require
-from towerpack.export.compare import ExportError
+from towerpack.export.compare import ExportError, Runner
 from towerpack.export.frozen_graph import frozen_graph
 from towerpack.export.inference_graph import InferenceGraph
 from towerpack.export.quiet import quiet
-from towerpack.export.runner import Runner
+from towerpack.export.record import GraphListing
 
-TOLERANCE = 1e-4  # other kernels, other orders of summation
-OPSET = 17  # the highest that tf2onnx 1.16 knows, and read by every current runtime
+TOLERANCE = 1e-4  # other kernels add in another order
+OPSET = 17  # the highest that tf2onnx 1.16 supports; every current runtime reads it
 
 
 def convert_to_onnx(graph: InferenceGraph, opset: int = OPSET) -> bytes:
@@ -82,6 +82,29 @@ def open_onnx(path: Path) -> Runner:
         return dict(zip(names, outputs, strict=True))
 
     return run
+
+
+def list_onnx(path: Path) -> GraphListing:
+    """Lists an `.onnx` file."""
+    onnx = require("onnx", extra="export")
+    try:
+        graph = onnx.load(path).graph
+    except Exception as error:  # protobuf's own
+        raise ValueError(f"expected an ONNX model in {path}: {error}") from error
+    if not graph.node:
+        raise ValueError(f"expected an ONNX model in {path}, received one without nodes")
+
+    def rows(values: Any) -> list[tuple[str, str, str]]:
+        found = []
+        for value in values:
+            kind = value.type.tensor_type
+            dims = [str(d.dim_value or "?") for d in kind.shape.dim]
+            dtype = onnx.TensorProto.DataType.Name(kind.elem_type).lower()
+            found.append((value.name, dtype, f"[{'x'.join(dims)}]"))
+        return found
+
+    nodes = [(node.name, node.op_type, ", ".join(node.output)) for node in graph.node]
+    return GraphListing(rows(graph.input), rows(graph.output), nodes)
 
 
 def _rename(graph: Any, names: Mapping[str, str]) -> None:

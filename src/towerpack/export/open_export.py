@@ -1,4 +1,4 @@
-"""An export, opened in its own runtime as a function."""
+"""Exports and foreign files: opened in their runtime as a function, or listed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from towerpack._tensorflow import tf
-from towerpack.export.frozen_graph import open_graph, read_graph
-from towerpack.export.litert import open_litert
-from towerpack.export.onnx_model import open_onnx
-from towerpack.export.record import FILE, read_records
-from towerpack.export.runner import Runner
-from towerpack.export.saved_model import open_saved_model
+from towerpack.export.compare import Runner
+from towerpack.export.exporter import LISTERS, OPENERS
+from towerpack.export.foreign.graph import read_foreign
+from towerpack.export.record import FILE, GraphListing, read_records
+from towerpack.export.saved_model import DEFAULT_SIGNATURE
 
 
 @dataclass
@@ -40,36 +39,47 @@ class Export:
 def open_export(path: str | Path) -> Export:
     """Opens what a `ModelExporter` wrote: a file, a SavedModel, or a directory of exports.
 
-    Of a directory with several, the first that can be run is taken. Their inputs and outputs are
-    those that `export.json` says.
+    Of a directory with several exports, the first that can be run is opened. Inputs and outputs are
+    those in `export.json`.
     """
     path = Path(path)
-    records = read_records(path)
-    directory = path
+    directory, records = path, read_records(path)
     if not records:
-        directory = path.parent
-        records = {
-            name: entry for name, entry in read_records(directory).items() if name == path.name
-        }
+        directory, entry = path.parent, read_records(path.parent).get(path.name)
+        records = {path.name: entry} if entry else {}
     for name, entry in records.items():
-        if entry["format"] != "weights" and (directory / name).exists():
+        opener = OPENERS.get(entry["format"].partition(" ")[0])
+        if opener is not None and (directory / name).exists():
             inputs = {key: (dtype, shape) for key, (dtype, shape) in entry["inputs"].items()}
-            runner = _open(directory / name, entry)
+            runner = opener(directory / name, entry)
             return Export(directory / name, entry["format"], inputs, entry["outputs"], runner)
     raise FileNotFoundError(
         f"expected an export with its record in {FILE}, received {path}; ModelExporter writes both"
     )
 
 
-def _open(path: Path, entry: dict[str, Any]) -> Runner:
-    kind = entry["format"].partition(" ")[0]
-    if kind == "saved_model":
-        return open_saved_model(path, next(iter(entry["signatures"])))
-    if kind == "litert":
-        return open_litert(path)
-    if kind == "onnx":
-        return open_onnx(path)
-    graph_def = read_graph(path)
-    there = {node.name for node in graph_def.node}
-    inputs = {key: f"{key}:0" for key in entry["inputs"] if key in there}
-    return open_graph(graph_def, inputs, {key: f"{key}:0" for key in entry["outputs"]})
+def list_graph(path: str | Path, signature: str = DEFAULT_SIGNATURE) -> GraphListing:
+    """Lists a `.pb`, `.pbtxt`, `.meta`, `.onnx` or `.tflite` file, or a SavedModel's signature."""
+    path = Path(path)
+    if path.suffix in LISTERS:
+        return LISTERS[path.suffix](path)
+    foreign = read_foreign(path, signature)
+    with tf.Graph().as_default() as graph:
+        tf.graph_util.import_graph_def(foreign.graph_def, name="")
+    operations = graph.get_operations()
+    read = {tensor.op.name for operation in operations for tensor in operation.inputs}
+    nodes = [(op.name, op.type, ", ".join(map(_shape, op.outputs))) for op in operations]
+    inputs = [row for row in nodes if row[1].startswith("Placeholder")]
+    outputs = [row for row in nodes if row[0] not in read and row[1] not in ("Const", "NoOp")]
+    if foreign.outputs:  # a signature defines them, with their keys
+        inputs, outputs = (
+            [(key, name, _shape(graph.get_tensor_by_name(name))) for key, name in keys.items()]
+            for keys in (foreign.inputs, foreign.outputs)
+        )
+    return GraphListing(inputs, outputs, nodes)
+
+
+def _shape(tensor: Any) -> str:
+    shape = tensor.shape
+    dims = "?" if shape.rank is None else "x".join("?" if d is None else str(d) for d in shape)
+    return f"{tensor.dtype.name} [{dims}]"

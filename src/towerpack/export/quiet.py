@@ -1,4 +1,4 @@
-"""Converters that talk much."""
+"""Converters without their notes and deprecation warnings."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ CHATTY = ("tensorflow", "tf2onnx", "absl")
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Inside, notes and deprecation notices of the converters are not logged; errors are."""
+    """Within this context, converters log only errors."""
     loggers = [logging.getLogger(name) for name in CHATTY]
     levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:
             logger.setLevel(logging.ERROR)
         with warnings.catch_warnings():
-            # The converter itself runs it; and only it has the select-TF-ops set.
+            # The converter itself uses it, and no other interpreter has the select-TF-ops set.
             warnings.filterwarnings("ignore", r"\s*Warning: tf\.lite\.Interpreter is deprecated")
             yield
     finally:

@@ -1,10 +1,10 @@
-"""`export.json`: what was exported into a directory, how it was checked, what came out."""
+"""What is known of an export: its report, kept in `export.json`, and the list of its nodes."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ class ExportReport:
     format: str
     bytes: int
     tolerance: float
-    largest_difference: float | None  # None: it could not be run here
+    largest_difference: float | None  # None: it could not be checked here
     inputs: dict[str, Any]  # key: [dtype, shape]
     outputs: list[str]
     select_tf_ops: list[str] = field(default_factory=list)
-    # Of a SavedModel: {signature: {"inputs": {key: tensor}, "outputs": {key: tensor}}}
+    # For a SavedModel: {signature: {"inputs": {key: tensor}, "outputs": {key: tensor}}}
     signatures: dict[str, Any] = field(default_factory=dict)
     latency_ms: dict[str, float] = field(default_factory=dict)  # batch size: milliseconds
 
@@ -43,8 +43,25 @@ class ExportReport:
         return text
 
 
+@dataclass
+class GraphListing:
+    """Inputs, outputs and nodes of a file; each as (name, operation or type, shape).
+
+    Inputs and outputs of a SavedModel's signature are (key, tensor, shape).
+    """
+
+    inputs: list[tuple[str, str, str]]
+    outputs: list[tuple[str, str, str]]
+    nodes: list[tuple[str, str, str]]
+    select_tf_ops: list[str] = field(default_factory=list)
+
+    def operations(self) -> dict[str, int]:
+        """The number of nodes of each operation, the most frequent first."""
+        return dict(Counter(kind for _, kind, _ in self.nodes).most_common())
+
+
 def write_record(report: ExportReport) -> None:
-    """Puts the report into `export.json` beside the export; those of other exports stay."""
+    """Writes the report to `export.json` beside the export; reports of other exports stay."""
     directory = report.path.parent
     exports = read_records(directory)
     entry = dataclasses.asdict(report)
@@ -55,7 +72,7 @@ def write_record(report: ExportReport) -> None:
 
 
 def read_records(directory: Path) -> dict[str, Any]:
-    """The entries of a directory's `export.json` by file name; none if there is none."""
+    """The entries of a directory's `export.json` by file name; empty if there is no such file."""
     path = directory / FILE
     if not path.exists():
         return {}
@@ -64,10 +81,6 @@ def read_records(directory: Path) -> dict[str, Any]:
         raise ValueError(f"expected a record of exports in {path}, received {str(content)[:80]}")
     exports: dict[str, Any] = content["exports"]
     return exports
-
-
-def describe_specs(specs: Sequence[Any]) -> dict[str, Any]:
-    return {spec.name: [spec.dtype.name, spec.shape.as_list()] for spec in specs}
 
 
 def size_of(path: Path) -> int:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tensorflow.core.protobuf import saved_model_pb2
 
 from towerpack._tensorflow import tf
+from towerpack.export.compare import Runner
 from towerpack.export.inference_graph import InferenceGraph
-from towerpack.export.runner import Runner
 
 TOLERANCE = 1e-5  # the reloaded graph may be fused differently
 DEFAULT_SIGNATURE = "serving_default"
 
 
 def write_saved_model(graphs: Mapping[str, InferenceGraph], directory: Path) -> None:
-    """Writes one signature for each graph; variables that several of them read are there once."""
-    module = _Served(
-        {name: var for graph in graphs.values() for name, var in graph.variables.items()}
-    )
+    """Writes one signature for each graph; a variable that several of them read is saved once."""
+    module = tf.Module()
+    module.variables_by_name = {
+        name: variable for graph in graphs.values() for name, variable in graph.variables.items()
+    }
     signatures = {name: graph.concrete for name, graph in graphs.items()}
     tf.saved_model.save(module, str(directory), signatures=signatures)
 
@@ -46,7 +46,7 @@ def open_saved_model(directory: Path, signature: str = DEFAULT_SIGNATURE) -> Run
 
 
 def signature_tensors(directory: Path) -> dict[str, dict[str, dict[str, str]]]:
-    """For each signature the names of the tensors behind its keys, as the C API wants them."""
+    """For each signature the tensor of each key, by the names that TensorFlow's C API expects."""
     content = saved_model_pb2.SavedModel.FromString((directory / "saved_model.pb").read_bytes())
     found = {}
     for name, signature in content.meta_graphs[0].signature_def.items():
@@ -56,11 +56,3 @@ def signature_tensors(directory: Path) -> dict[str, dict[str, dict[str, str]]]:
                 "outputs": {key: info.name for key, info in sorted(signature.outputs.items())},
             }
     return found
-
-
-class _Served(tf.Module):  # type: ignore[name-defined]
-    """What is saved beside the functions: the variables that they read."""
-
-    def __init__(self, variables: dict[str, Any]):
-        super().__init__()
-        self.variables_by_name = variables

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from towerpack.checkpoint import save_checkpoint_vars
+from towerpack.checkpoint import load_checkpoint_vars, save_checkpoint_vars
 from towerpack.export.compare import ExportError
+from towerpack.export.inference_graph import InferenceGraph, Signature, build
+from towerpack.predict import PredictConfig
 
-TOLERANCE = 1e-5  # of the outputs: the same sums in another order, from one call to the next
+TOLERANCE = 1e-5  # of the outputs: two calls may add the same numbers in another order
 SUFFIXES = (".npz", ".safetensors")
 
 
 def write_weights(values: Mapping[str, np.ndarray], path: Path) -> None:
-    """Writes the file, in the format that its ending says."""
+    """Writes the file in the format that its suffix names."""
     if path.suffix not in SUFFIXES:
         raise ValueError(f"expected a file that ends in one of {SUFFIXES}, received {path.name!r}")
     save_checkpoint_vars(values, path)
@@ -30,10 +32,27 @@ def check_weights(expected: Mapping[str, np.ndarray], received: Mapping[str, np.
     ]
     if changed:
         raise ExportError(
-            f"expected the weights bit for bit, received others for {changed}; nothing was written"
+            f"expected the weights bit for bit, received other values for {changed}; nothing was "
+            "written"
         )
 
 
 def _same(expected: np.ndarray, received: np.ndarray) -> bool:
     # By their bytes: NaN is the same as itself, and -0 is not 0.
     return expected.shape == received.shape and expected.tobytes() == received.tobytes()
+
+
+def open_weights(
+    path: Path, expected: Mapping[str, np.ndarray], config: PredictConfig, signature: Signature
+) -> InferenceGraph:
+    """A second tower with the weights in the file, which must be the expected ones."""
+    loaded = load_checkpoint_vars(path)
+    check_weights(expected, loaded)
+    config = PredictConfig(
+        tower_func=config.tower_func.func,
+        input_signature=config.tower_func.signature,
+        input_names=config.input_names,
+        output_names=config.output_names,
+        session_init=loaded or None,
+    )
+    return build(config, {"": signature})[""]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from towerpack.cli.data_report import damaged_records
+from towerpack.cli.data import damaged_records
 from towerpack.core import codec
 from towerpack.dataflow import DataFromList
 from towerpack.dataflow.format.arrayrecord import ArrayRecordData, write_arrayrecord

@@ -16,7 +16,7 @@ EXTRA = "protobuf"
 
 
 class Field(NamedTuple):
-    """A field: its type is one of protobuf's scalar types, or the name of a message beside it."""
+    """A field; its type is a scalar type of protobuf, or the name of a message or an enum."""
 
     name: str
     number: int
@@ -24,27 +24,29 @@ class Field(NamedTuple):
     repeated: bool = False
     packed: bool | None = None
     oneof: str | None = None
+    default: str | None = None
 
 
 Messages = Mapping[str, Sequence[Field]]
+Enums = Mapping[str, Sequence[str]]  # names of the values, numbered from zero
 
 
 @functools.cache
 def datum_class() -> Any:
     """Caffe's `Datum`: an image, raw or encoded, and its label."""
-    return _declare("caffe", "proto2", DATUM)["Datum"]
+    return declare("caffe", "proto2", DATUM)["Datum"]
 
 
 @functools.cache
 def blob_class() -> Any:
     """Caffe's `BlobProto`, as far as mean images need it."""
-    return _declare("caffe", "proto2", BLOB)["BlobProto"]
+    return declare("caffe", "proto2", BLOB)["BlobProto"]
 
 
 @functools.cache
 def example_class() -> Any:
     """TensorFlow's `tf.train.Example`: a map from names to lists of bytes, floats or integers."""
-    return _declare("tensorflow", "proto3", EXAMPLE)["Example"]
+    return declare("tensorflow", "proto3", EXAMPLE)["Example"]
 
 
 DATUM: Messages = {
@@ -83,17 +85,25 @@ EXAMPLE: Messages = {
 }
 
 
-def _declare(package: str, syntax: str, messages: Messages) -> dict[str, Any]:
+def declare(
+    package: str, syntax: str, messages: Messages, enums: Enums | None = None
+) -> dict[str, Any]:
+    """The message classes by name."""
     descriptor_pb2 = require("google.protobuf.descriptor_pb2", extra=EXTRA)
     descriptor_pool = require("google.protobuf.descriptor_pool", extra=EXTRA)
     message_factory = require("google.protobuf.message_factory", extra=EXTRA)
     file = descriptor_pb2.FileDescriptorProto(
         name=f"towerpack/{package}.proto", package=package, syntax=syntax
     )
+    for name, values in (enums or {}).items():
+        # Each in a message of its own name: values of two enums in one scope must not be the same.
+        enum = file.message_type.add(name=name).enum_type.add(name="Value")
+        for number, value in enumerate(values):
+            enum.value.add(name=value, number=number)
     for name, fields in messages.items():
         message = file.message_type.add(name=name)
         for field in fields:
-            _add_field(message, field, package)
+            _add_field(message, field, package, enums or {})
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     return {
@@ -102,25 +112,30 @@ def _declare(package: str, syntax: str, messages: Messages) -> dict[str, Any]:
     }
 
 
-def _add_field(message: Any, field: Field, package: str) -> None:
+def _add_field(message: Any, field: Field, package: str, enums: Enums) -> None:
     scope, type_ = f".{package}", field.type
     repeated = field.repeated
     if type_.startswith("map<string, "):
         # What `map<string, X>` means in the .proto language: repeated entries of a nested message.
         entry = message.nested_type.add(name=f"{field.name.capitalize()}Entry")
         entry.options.map_entry = True
-        _add_field(entry, Field("key", 1, "string"), package)
-        _add_field(entry, Field("value", 2, type_[len("map<string, ") : -1]), package)
+        _add_field(entry, Field("key", 1, "string"), package, enums)
+        value = Field("value", 2, type_[len("map<string, ") : -1])
+        _add_field(entry, value, package, enums)
         repeated, type_ = True, f"{message.name}.{entry.name}"
     made = message.field.add(name=field.name, number=field.number)
     made.label = made.LABEL_REPEATED if repeated else made.LABEL_OPTIONAL
     scalar = getattr(made, f"TYPE_{type_.upper()}", None) if type_.islower() else None
     if scalar is not None:
         made.type = scalar
+    elif type_ in enums:
+        made.type, made.type_name = made.TYPE_ENUM, f"{scope}.{type_}.Value"
     else:
         made.type, made.type_name = made.TYPE_MESSAGE, f"{scope}.{type_}"
     if field.packed is not None:
         made.options.packed = field.packed
+    if field.default is not None:
+        made.default_value = field.default
     if field.oneof:
         if not any(oneof.name == field.oneof for oneof in message.oneof_decl):
             message.oneof_decl.add(name=field.oneof)

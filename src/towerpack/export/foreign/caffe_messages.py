@@ -1,7 +1,7 @@
-"""Caffe's messages, as far as inference needs them, declared in code: no Caffe, no protoc.
+"""Caffe's messages, as far as inference needs them.
 
-Each field reads `name:number:type`, with `*` behind the type where it is repeated and `=value` for
-a default other than zero. Fields that are not here are skipped when a file is read.
+Each field reads `name:number:type`, followed by `*` if it is repeated and by `=value` for a default
+other than zero. Fields that are not declared here are skipped when a file is read.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from towerpack.core.optional import require
+from towerpack.dataflow.format.proto import Field, declare
 
-EXTRA = "protobuf"
-
-# Numbered from zero. V1LayerType is how files before 2014 name the types of layers.
+# V1LayerType is how files from before 2014 name the types of layers.
 ENUMS = {
     "Phase": "TRAIN TEST",
     "PoolMethod": "MAX AVE STOCHASTIC",
@@ -28,14 +26,6 @@ ENUMS = {
         "ABSVAL SILENCE CONTRASTIVE_LOSS EXP DECONVOLUTION"
     ),
 }
-
-_PARAMETERS_V1 = """
-    concat_param:9:ConcatParameter convolution_param:10:ConvolutionParameter
-    dropout_param:12:DropoutParameter inner_product_param:17:InnerProductParameter
-    lrn_param:18:LRNParameter pooling_param:19:PoolingParameter power_param:21:PowerParameter
-    eltwise_param:24:EltwiseParameter relu_param:30:ReLUParameter slice_param:31:SliceParameter
-    softmax_param:39:SoftmaxParameter
-"""
 
 MESSAGES = {
     "BlobShape": "dim:1:int64*",
@@ -82,15 +72,19 @@ MESSAGES = {
         eltwise_param:110:EltwiseParameter inner_product_param:117:InnerProductParameter
         lrn_param:118:LRNParameter pooling_param:121:PoolingParameter power_param:122:PowerParameter
         relu_param:123:ReLUParameter softmax_param:125:SoftmaxParameter
-        slice_param:126:SliceParameter
-        prelu_param:131:PReLUParameter reshape_param:133:ReshapeParameter
+        slice_param:126:SliceParameter prelu_param:131:PReLUParameter
+        reshape_param:133:ReshapeParameter
         flatten_param:135:FlattenParameter batch_norm_param:139:BatchNormParameter
         elu_param:140:ELUParameter scale_param:142:ScaleParameter input_param:143:InputParameter
         crop_param:144:CropParameter
     """,
-    "V1LayerParameter": f"""
+    "V1LayerParameter": """
         bottom:2:string* top:3:string* name:4:string type:5:V1LayerType blobs:6:BlobProto*
-        include:32:NetStateRule* exclude:33:NetStateRule* {_PARAMETERS_V1}
+        concat_param:9:ConcatParameter convolution_param:10:ConvolutionParameter
+        dropout_param:12:DropoutParameter inner_product_param:17:InnerProductParameter
+        lrn_param:18:LRNParameter pooling_param:19:PoolingParameter power_param:21:PowerParameter
+        eltwise_param:24:EltwiseParameter relu_param:30:ReLUParameter slice_param:31:SliceParameter
+        include:32:NetStateRule* exclude:33:NetStateRule* softmax_param:39:SoftmaxParameter
     """,
     "NetParameter": """
         name:1:string layers:2:V1LayerParameter* input:3:string* input_dim:4:int32*
@@ -102,45 +96,15 @@ MESSAGES = {
 @functools.cache
 def net_class() -> Any:
     """Caffe's `NetParameter`: a network, with or without its weights."""
-    descriptor_pb2 = require("google.protobuf.descriptor_pb2", extra=EXTRA)
-    descriptor_pool = require("google.protobuf.descriptor_pool", extra=EXTRA)
-    message_factory = require("google.protobuf.message_factory", extra=EXTRA)
-    file = descriptor_pb2.FileDescriptorProto(
-        name="towerpack/caffe_net.proto", package="caffe", syntax="proto2"
-    )
-    for name, values in ENUMS.items():
-        enum = file.enum_type.add(name=name)
-        for number, value in enumerate(values.split()):
-            enum.value.add(name=value, number=number)
-    for name, fields in MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field in fields.split():
-            _add_field(message, field)
-    _scope_enums(file)
-    pool = descriptor_pool.DescriptorPool()  # of its own, beside an installed Caffe's
-    pool.AddSerializedFile(file.SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("caffe.NetParameter"))
+    messages = {
+        name: [_field(text) for text in fields.split()] for name, fields in MESSAGES.items()
+    }
+    enums = {name: values.split() for name, values in ENUMS.items()}
+    return declare("caffe", "proto2", messages, enums)["NetParameter"]
 
 
-def _add_field(message: Any, text: str) -> None:
+def _field(text: str) -> Field:
     name, number, kind = text.split(":")
     kind, _, default = kind.partition("=")
     repeated = kind.endswith("*")
-    kind = kind.removesuffix("*")
-    field = message.field.add(name=name, number=int(number))
-    field.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
-    if kind in ENUMS:
-        field.type, field.type_name = field.TYPE_ENUM, f".caffe.{kind}Scope.{kind}"
-    elif kind in MESSAGES:
-        field.type, field.type_name = field.TYPE_MESSAGE, f".caffe.{kind}"
-    else:
-        field.type = getattr(field, f"TYPE_{kind.upper()}")
-    if default:
-        field.default_value = default
-
-
-def _scope_enums(file: Any) -> None:
-    """Puts each enum into a message of its own: the names of values would collide otherwise."""
-    for enum in file.enum_type:
-        file.message_type.add(name=f"{enum.name}Scope").enum_type.add().CopyFrom(enum)
-    del file.enum_type[:]
+    return Field(name, int(number), kind.rstrip("*"), repeated, default=default or None)

@@ -1,4 +1,4 @@
-"""A contact sheet: an image, and what augmentors make of it."""
+"""Contact sheets: many pictures in one, each in a tile with its label."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from towerpack.cli.script import load_object
 from towerpack.core.files import atomic_file
 from towerpack.core.optional import require
-from towerpack.core.seeds import Stream
-from towerpack.dataflow.imgaug.base import ImageAugmentor, as_augmentor
 
 TILE = 160  # pixels: a picture is recognizable, and thirty of them fit on a screen
 GAP, LABEL = 6, 16
@@ -22,22 +19,8 @@ PAPER, INK = (255, 255, 255), (40, 40, 40)
 Labelled = tuple[str, np.ndarray]
 
 
-def load_augmentors(spec: str) -> ImageAugmentor:
-    """What FILE.py:NAME names: an augmentor, a list of them, or a function that returns either."""
-    return as_augmentor(load_object(spec, ImageAugmentor, "augmentor"))
-
-
-def augmented_versions(
-    img: np.ndarray, augmentors: ImageAugmentor, count: int, seed: int
-) -> list[Labelled]:
-    """The original, and `count` versions, each of its own numbers."""
-    stream = Stream(seed, "contact sheet")
-    versions = [augmentors.augment(img, stream.fresh(0, i)) for i in range(count)]
-    return [("original", img), *((str(i), version) for i, version in enumerate(versions))]
-
-
 def contact_sheet(pictures: Sequence[Labelled], columns: int | None = None) -> np.ndarray:
-    """One RGB picture of many, each scaled to fit a tile, with its label below."""
+    """One RGB picture of many, each scaled to fit a tile, with its label below it."""
     columns = columns or math.ceil(math.sqrt(len(pictures) * 1.5))
     rows = math.ceil(len(pictures) / columns)
     step = (TILE + LABEL + GAP, TILE + GAP)
@@ -54,9 +37,9 @@ def _put(sheet: np.ndarray, y: int, x: int, label: str, picture: np.ndarray) -> 
     height, width = picture.shape[:2]
     scale = TILE / max(height, width)
     size = max(round(width * scale), 1), max(round(height * scale), 1)
-    # Area when it gets smaller, so that nothing flickers; nearest when larger, to see the pixels.
-    way = cv2.INTER_AREA if scale < 1 else cv2.INTER_NEAREST
-    small = cv2.resize(picture, size, interpolation=way)
+    # Area avoids artifacts in reduced pictures; nearest keeps the pixels of enlarged ones visible.
+    interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_NEAREST
+    small = cv2.resize(picture, size, interpolation=interpolation)
     top, left = y + (TILE - size[1]) // 2, x + (TILE - size[0]) // 2
     sheet[top : top + size[1], left : left + size[0]] = small
     font, place = cv2.FONT_HERSHEY_SIMPLEX, (x, y + TILE + LABEL - 5)
@@ -64,8 +47,9 @@ def _put(sheet: np.ndarray, y: int, x: int, label: str, picture: np.ndarray) -> 
 
 
 def displayable(img: np.ndarray) -> np.ndarray:
-    """Any result of an augmentor as RGB of uint8; normalized floats are stretched to be seen."""
+    """Any image as RGB of uint8; values that are not pixels are stretched to the whole range."""
     if img.dtype != np.uint8:
+        img = np.nan_to_num(img.astype(np.float64))
         low, high = float(img.min()), float(img.max())
         normalized = low < 0 or high > 255.5 or high - low < 16
         if normalized:
@@ -76,11 +60,11 @@ def displayable(img: np.ndarray) -> np.ndarray:
 
 
 def read_picture(path: Path) -> np.ndarray:
-    """RGB, as the augmentors' flows have it."""
+    """The picture as RGB."""
     cv2 = require("cv2", extra="image")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
-    # From bytes: OpenCV would print a warning of its own for what it cannot read.
+    # From bytes: for a file that it cannot read, OpenCV would print a warning.
     img = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8), cv2.IMREAD_COLOR)
     if img is None:
         raise ValueError(f"{path} is not an image that OpenCV can read")

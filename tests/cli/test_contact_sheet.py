@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from towerpack.cli.augment import GAP, TILE, contact_sheet, displayable, load_augmentors
+from towerpack.cli.contact_sheet import GAP, TILE, contact_sheet, displayable
 
 SCRIPT = """
 from towerpack import imgaug
@@ -59,7 +59,8 @@ def test_mistakes_are_explained_without_a_traceback(files, arguments, words):
 
 
 def test_a_function_may_make_them(files):
-    assert repr(load_augmentors("chain.py:made")) == "GaussianBlur()"
+    done = run("red.png", "chain.py:made", "--count", "1")
+    assert "the original and 1 versions by GaussianBlur()" in done.stdout, done.stderr
 
 
 def test_anything_can_be_shown():

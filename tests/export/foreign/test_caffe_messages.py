@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from towerpack.export import load_caffe
-from towerpack.export.foreign.caffe_net import read_caffemodel
+from towerpack.export.foreign.caffe import read_caffemodel
 
 VARINT, BYTES, FIXED32 = 0, 2, 5
 

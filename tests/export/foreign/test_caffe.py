@@ -8,7 +8,7 @@ import pytest
 from tests.export.foreign import caffe_files as caffe
 from tests.export.foreign.test_caffe_layers import INPUT, X, check, layer, random, run
 from towerpack.export import caffe_to_tower, load_caffe
-from towerpack.export.foreign.caffe_net import read_caffemodel, read_prototxt
+from towerpack.export.foreign.caffe import read_caffemodel, read_prototxt
 
 OLD = """
 name: "old"

@@ -1,3 +1,5 @@
+"""`towerpack bench`, and how it finds the flow in a script."""
+
 import pytest
 from typer.testing import CliRunner
 
