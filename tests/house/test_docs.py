@@ -51,3 +51,8 @@ def test_python_blocks_run(page, tmp_path):
 def test_relative_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_index_lists_every_page():
+    listed = set(re.findall(r"\]\(([\w.]+\.md)\)", (ROOT / "docs" / "index.md").read_text()))
+    assert listed | {"index.md"} == {path.name for path in ROOT.glob("docs/*.md")}

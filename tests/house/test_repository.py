@@ -1,4 +1,4 @@
-"""What must not be in the repository: paths of one machine, registry hosts, large files."""
+"""The files of the repository: no paths of one machine, no registry hosts, none too large."""
 
 from __future__ import annotations
 
@@ -44,3 +44,11 @@ def test_the_search_can_find():
 
 def test_no_large_files():
     assert not [path for path in tracked() if path.stat().st_size > LARGEST]
+
+
+def test_folders_of_tests_mirror_those_of_the_source():
+    def folders(top: Path) -> set[Path]:
+        return {path.relative_to(top).parent for path in tracked() if path.is_relative_to(top)}
+
+    others = {Path("deploy"), Path("examples"), Path("house")}
+    assert folders(ROOT / "tests") - folders(ROOT / "src" / "towerpack") == others

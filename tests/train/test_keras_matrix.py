@@ -177,7 +177,7 @@ CELLS = [
 
 @pytest.mark.parametrize("place, kind", CELLS, ids=lambda value: getattr(value, "__name__", value))
 @pytest.mark.parametrize("feature", FEATURES)
-def test_b7_the_keras_matrix(feature, place, kind):
+def test_B7_the_keras_matrix(feature, place, kind):
     towers = 1 if kind == "one" else 2
     MASKS.clear()
     with policy(feature), TRAINERS[kind]() as trainer:
@@ -199,7 +199,7 @@ def test_b7_the_keras_matrix(feature, place, kind):
 
 @pytest.mark.parametrize("place", [layers_inside, model_outside, keras_model])
 @pytest.mark.parametrize("name", POLICIES)
-def test_b7_dtype_policies_of_keras(name, place):
+def test_B7_dtype_policies_of_keras(name, place):
     with policy(name), SimpleTrainer() as trainer:
         place(trainer, name, 1)
     for path, expected in reference(name, 1).items():

@@ -287,7 +287,7 @@ saves_by_keras = pytest.mark.filterwarnings("ignore:__array__ implementation:Dep
 
 @saves_by_keras
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-def test_b7_keras_continues_where_fit_of_ours_ended_after_save_and_load(kind):
+def test_B7_keras_continues_where_fit_of_ours_ended_after_save_and_load(kind):
     model = keras_model()
     ours = KerasModel(model, INPUTS, TARGETS, flow())
     ours.compile(OPTIMIZERS[kind](), loss(), ["accuracy"])
@@ -308,7 +308,7 @@ def test_b7_keras_continues_where_fit_of_ours_ended_after_save_and_load(kind):
 
 
 @saves_by_keras
-def test_b7_ours_continues_where_fit_of_keras_ended_after_save_and_load():
+def test_B7_ours_continues_where_fit_of_keras_ended_after_save_and_load():
     theirs = keras_model()
     theirs.compile("adam", loss())
     theirs.fit(dataset(), verbose=0, shuffle=False)
@@ -333,7 +333,7 @@ class Reversed(keras.Model):
 
 
 @saves_by_keras
-def test_b7_a_subclassed_model_continues_after_save_and_load():
+def test_B7_a_subclassed_model_continues_after_save_and_load():
     ours = KerasModel(Reversed, INPUTS, TARGETS, flow())
     ours.compile("adam", loss())
     start = Start(ours)
@@ -377,7 +377,7 @@ def test_a_predictor_does_not_compile_the_model_that_was_trained_anew():
     np.testing.assert_allclose(prediction, model.predict(arrays()[0], verbose=0), atol=1e-5)
 
 
-def test_b7_loss_weights():
+def test_B7_loss_weights():
     def both(x):
         return [keras.layers.Dense(1, name="a")(x), keras.layers.Dense(1, name="b")(x)]
 
@@ -399,7 +399,7 @@ def test_b7_loss_weights():
 
 
 @pytest.mark.parametrize("trainer", [SimpleTrainer, lambda: SyncMultiGPUTrainer(2)])
-def test_b7_use_ema_is_finalized_in_a_model_of_ours_too(trainer):
+def test_B7_use_ema_is_finalized_in_a_model_of_ours_too(trainer):
     """As `fit` ends: each weight is its moving average."""
 
     class Model(ModelDesc):

@@ -52,7 +52,7 @@ def first_towers_averages(towers):
         (lambda: SyncMultiGPUTrainerReplicated(2), 2, False),
     ],
 )
-def test_b7_averages_of_keras_follow_the_first_tower_once_a_step(make, towers, outside):
+def test_B7_averages_of_keras_follow_the_first_tower_once_a_step(make, towers, outside):
     trainer = make()
     trained(trainer, 8, Normalized(outside), steps=STEPS)
     for name, expected in zip(("mean", "variance"), first_towers_averages(towers), strict=True):
@@ -91,7 +91,7 @@ class Dropping(Model):
 @pytest.mark.parametrize("outside", [True, False], ids=["outside", "inside"])
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize("make", [SyncMultiGPUTrainer, SyncMultiGPUTrainerReplicated])
-def test_b7_dropout_of_keras_draws_another_mask_in_each_tower_and_step(make, outside, seed):
+def test_B7_dropout_of_keras_draws_another_mask_in_each_tower_and_step(make, outside, seed):
     model, trainer = Dropping(outside, seed), make(2)
     trained(trainer, 8, model, steps=STEPS)
     first, second = (model.masks[True, index] for index in range(2))

@@ -123,7 +123,7 @@ LOSS_SCALES = {
     ],
     ids=["one", "one with a loss scale of its own", "shared", "replicated"],
 )
-def test_b7_a_loss_scale_of_keras_scales_the_loss(kind, make):
+def test_B7_a_loss_scale_of_keras_scales_the_loss(kind, make):
     """Gradients were divided by the scale, but the loss was not multiplied by it."""
     scaled = trained(*make(), Model(LOSS_SCALES[kind]))
     assert_close(scaled, trained(SimpleTrainer(), 16, Model(keras_sgd)))
