@@ -44,8 +44,8 @@ def test_tf_nn_until_the_end_of_the_block():
             assert tf.nn.max_pool2d(y, 3, 2).shape == [1, 2, 2, 2]
             assert list(get_arg_scope()) == ["conv2d", "max_pool2d"]
         with enable_argscope_for_module(tf.nn):  # twice is once
-            assert not hasattr(tf.nn.leaky_relu.__wrapped__, "modern_arguments")
-        assert hasattr(tf.nn.leaky_relu, "modern_arguments")
+            assert not hasattr(tf.nn.leaky_relu.__wrapped__, "argscope_signature")
+        assert hasattr(tf.nn.leaky_relu, "argscope_signature")
     assert tf.nn.leaky_relu is original
     with pytest.raises(TypeError, match="enable_argscope_for_module"), argscope(original, alpha=1):
         pass
@@ -70,7 +70,7 @@ def test_keras_layers():
         with pytest.raises(TypeError, match="layers registered"), argscope(Narrow, units=1):
             pass
     assert layers.Dense(3).use_bias
-    assert "modern_arguments" not in vars(layers.Dense)
+    assert "argscope_signature" not in vars(layers.Dense)
     assert "units" in inspect.signature(layers.Dense).parameters
 
 

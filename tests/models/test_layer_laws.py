@@ -276,10 +276,10 @@ def test_old_argument_names(names):
     for name in names:
         layer = get_registered_layer(name)
         for old, new in OLD_NAMES[names].items():
-            assert layer.modern_arguments({old: 1}) == {new: 1}
+            assert layer.argscope_signature.checked({old: 1}) == {new: 1}
             assert new in inspect.signature(layer).parameters
             with pytest.raises(TypeError, match="the same argument, give one"):
-                layer.modern_arguments({old: 1, new: 1})
+                layer.argscope_signature.checked({old: 1, new: 1})
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -117,7 +117,7 @@ def test_outputs_in_a_tuple_are_named_too():
 
 
 def test_an_old_name_must_lead_somewhere():
-    with pytest.raises(ValueError, match="leads to arguments it has not: {'nl': 'activation'}"):
+    with pytest.raises(ValueError, match="arguments it does not have: {'nl': 'activation'}"):
 
         @layer_register(renamed={"nl": "activation"})
         def Wrong(x):
