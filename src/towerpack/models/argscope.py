@@ -150,7 +150,7 @@ class Signature:
 
 
 def did_you_mean(name: str, known: Iterable[str], count: int = 3) -> str:
-    """The end of an error message with the most similar names; empty if there are none.
+    """The end of an error message with the most similar names, or an empty string.
 
     >>> did_you_mean("filter", ["filters", "strides"])
     '; did you mean filters?'

@@ -174,7 +174,7 @@ def BatchNorm(
         elif sync_statistics and _must_synchronize():
             output, population = _by_moments(x, affine, _synchronized_moments(x, affine), epsilon)
         elif _has_fused_kernel(x):
-            output, *population = _fused(x, affine, epsilon, is_training=True)
+            output, population = _fused(x, affine, epsilon, is_training=True)
         else:
             output, population = _by_moments(x, affine, _batch_moments(x, affine), epsilon)
         output = averages.updated(output, *population)
@@ -245,8 +245,9 @@ def _has_fused_kernel(x: Any) -> bool:
     return x.shape.rank == 4 and x.dtype in (tf.float32, tf.float16, tf.bfloat16)
 
 
-def _fused(x: Any, affine: _Affine, epsilon: float, **options: Any) -> tuple[Any, Any, Any]:
-    return v1.nn.fused_batch_norm(
+def _fused(x: Any, affine: _Affine, epsilon: float, **options: Any) -> tuple[Any, tuple[Any, Any]]:
+    """TensorFlow's fused kernel: the output, and the mean and variance of the population."""
+    output, mean, variance = v1.nn.fused_batch_norm(
         x,
         affine.gamma,
         affine.beta,
@@ -254,6 +255,7 @@ def _fused(x: Any, affine: _Affine, epsilon: float, **options: Any) -> tuple[Any
         data_format=tf_data_format(affine.layout, 4),
         **options,
     )
+    return output, (mean, variance)
 
 
 def _by_averages(x: Any, affine: _Affine, averages: _Averages, epsilon: float) -> Any:
