@@ -4,6 +4,7 @@ import threading
 import numpy as np
 import pytest
 
+from tests.models.building import build
 from towerpack._tensorflow import tf
 from towerpack.models import (
     Conv2D,
@@ -84,11 +85,27 @@ def test_threads_do_not_see_each_others_argscope():
     assert seen == [{}]
 
 
-def test_argscope_speaks_both_generations_as_one():
-    with argscope(Conv2D, nl=tf.nn.relu, out_channel=3):
-        with argscope(Conv2D, activation=tf.nn.tanh):
-            assert get_arg_scope() == {"Conv2D": {"activation": tf.nn.tanh, "filters": 3}}
-            assert "tanh" in repr(get_arg_scope())
-    with pytest.raises(TypeError, match="the same argument"):
-        with argscope(Conv2D, nl=None, activation=None):
+@pytest.fixture
+def image():
+    return np.random.default_rng(0).normal(size=(2, 6, 8, 3)).astype(np.float32)
+
+
+def test_argscope_precedence_and_restoration(image):
+    with argscope(Conv2D, filters=4, kernel_size=3):
+        with argscope(Conv2D, filters=5):
+            inner, _ = build(lambda x: Conv2D("c", x), image)
+            by_call, _ = build(lambda x: Conv2D("c", x, filters=6), image)
+            by_position, _ = build(lambda x: Conv2D("c", x, 7), image)
+        outer, _ = build(lambda x: Conv2D("c", x), image)
+    assert [y.shape[-1] for y in (inner, by_call, by_position, outer)] == [5, 6, 7, 4]
+    with pytest.raises(RuntimeError, match="inside"), argscope(Conv2D, filters=1):
+        raise RuntimeError("inside")
+    assert get_arg_scope() == {}
+
+
+def test_argscope_checks_names_on_entering():
+    with pytest.raises(TypeError, match="kernel_siz.*did you mean kernel_size"):
+        with argscope(Conv2D, kernel_siz=3):
             pass
+    with pytest.raises(TypeError, match="layers registered"), argscope(tf.nn.relu, x=1):
+        pass
