@@ -238,50 +238,6 @@ def test_argscope_and_chain_equal_the_call(name):
             assert stored[name][key] == value
 
 
-OLD_NAMES = {
-    ("Conv1D", "Conv2D", "Conv3D", "Conv2DTranspose", "SeparableConv2D"): {
-        "out_channel": "filters",
-        "kernel_shape": "kernel_size",
-        "stride": "strides",
-        "nl": "activation",
-        "W_init": "kernel_initializer",
-        "b_init": "bias_initializer",
-    },
-    ("DepthwiseConv2D",): {"kernel_shape": "kernel_size", "nl": "activation"},
-    ("FullyConnected",): {
-        "out_dim": "units",
-        "nl": "activation",
-        "W_init": "kernel_initializer",
-        "b_init": "bias_initializer",
-    },
-    ("MaxPooling", "AvgPooling"): {"shape": "pool_size", "stride": "strides"},
-    ("BatchNorm", "BatchRenorm"): {
-        "use_local_stat": "training",
-        "decay": "momentum",
-        "use_bias": "center",
-        "use_scale": "scale",
-        "gamma_init": "gamma_initializer",
-    },
-    ("LayerNorm", "InstanceNorm", "GroupNorm"): {
-        "use_bias": "center",
-        "use_scale": "scale",
-        "gamma_init": "gamma_initializer",
-    },
-    ("Dropout",): {"is_training": "training"},
-}
-
-
-@pytest.mark.parametrize("names", OLD_NAMES, ids=lambda names: names[0])
-def test_old_argument_names(names):
-    for name in names:
-        layer = get_registered_layer(name)
-        for old, new in OLD_NAMES[names].items():
-            assert layer.modern_arguments({old: 1}) == {new: 1}
-            assert new in inspect.signature(layer).parameters
-            with pytest.raises(TypeError, match="the same argument, give one"):
-                layer.modern_arguments({old: 1, new: 1})
-
-
 @pytest.mark.parametrize("name", LAYERS)
 def test_argscope_refuses_what_the_layer_does_not_take(name):
     with pytest.raises(TypeError, match=f"{name} has no argument 'no_such_argument'"):

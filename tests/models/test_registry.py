@@ -117,8 +117,45 @@ def test_outputs_in_a_tuple_are_named_too():
 
 
 def test_an_old_name_must_lead_somewhere():
-    with pytest.raises(ValueError, match="leads to arguments it has not: {'nl': 'activation'}"):
+    with pytest.raises(ValueError, match="arguments it does not have: {'nl': 'activation'}"):
 
         @layer_register(renamed={"nl": "activation"})
         def Wrong(x):
             return x
+
+
+@pytest.fixture
+def image():
+    return np.random.default_rng(0).normal(size=(2, 6, 8, 3)).astype(np.float32)
+
+
+def test_output_name_and_variables(image):
+    names = {}
+
+    def tower(x):
+        y = Conv2D("c", x, 4, 3)
+        names["output"], names["W"] = y.name, y.variables.W
+        assert len(y.variables.all()) == 2
+        return y
+
+    _, store = build(tower, image)
+    assert names["output"] == "c/output:0"
+    assert names["W"] is store["c/W"]
+
+
+def test_messages_of_a_new_users_mistakes(image):
+    with pytest.raises(AttributeError, match="'Conv2d'; did you mean Conv2D"):
+        LinearWrap(tf.constant(image)).Conv2d("c")
+    with pytest.raises(
+        TypeError, match="FullyConnected has no argument 'unit'; did you mean units"
+    ):
+        build(lambda x: FullyConnected("f", x, unit=3), image)
+    with pytest.raises(TypeError, match="needs a name first"):
+        build(lambda x: Conv2D(x, 4, 3), image)
+    with pytest.raises(TypeError, match="needs a tensor"):
+        build(lambda x: Conv2D("c", "d", 3), image)
+    with pytest.raises(ValueError, match="expected a 4-D input") as caught:
+        build(lambda x: Conv2D("conv7", x, 4, 3), image[:, 0])
+    assert any("conv7" in note for note in caught.value.__notes__)
+    with pytest.raises(ValueError, match="'c/W' is made twice"):
+        build(lambda x: Conv2D("c", Conv2D("c", x, 3, 3), 3, 3), image)

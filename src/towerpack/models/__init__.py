@@ -5,25 +5,25 @@ Layers are thin functions over TensorFlow's ops: `Conv2D('conv0', x, 32, 3)` mak
 works beside them.
 """
 
-from towerpack.models.argscope import ArgScope, argscope, get_arg_scope
-from towerpack.models.attention import MultiHeadAttention
-from towerpack.models.batch_norm import BatchNorm
-from towerpack.models.batch_renorm import BatchRenorm
-from towerpack.models.concat_with import ConcatWith
-from towerpack.models.conv1d import Conv1D
-from towerpack.models.conv2d import Conv2D
-from towerpack.models.conv2d_transpose import Conv2DTranspose, Deconv2D
-from towerpack.models.conv3d import Conv3D
-from towerpack.models.depthwise_conv2d import DepthwiseConv2D, SeparableConv2D
-from towerpack.models.dropout import Dropout, StochasticDepth
-from towerpack.models.embedding import Embedding
-from towerpack.models.enable_argscope import (
+from towerpack.models.argscope import (
+    ArgScope,
+    argscope,
     enable_argscope_for_function,
     enable_argscope_for_module,
+    get_arg_scope,
 )
-from towerpack.models.fc import FullyConnected
-from towerpack.models.layer_norm import GroupNorm, InstanceNorm, LayerNorm, RMSNorm
-from towerpack.models.linearwrap import LinearWrap
+from towerpack.models.attention import MultiHeadAttention, SqueezeExcite, TransformerBlock
+from towerpack.models.convolutions import (
+    Conv1D,
+    Conv2D,
+    Conv2DTranspose,
+    Conv3D,
+    DepthwiseConv2D,
+    SeparableConv2D,
+)
+from towerpack.models.dense import Embedding, FullyConnected
+from towerpack.models.dropout import Dropout, StochasticDepth
+from towerpack.models.linearwrap import ConcatWith, LinearWrap
 from towerpack.models.model_desc import ModelDesc, ModelDescBase
 from towerpack.models.nonlin import (
     ELU,
@@ -40,9 +40,27 @@ from towerpack.models.nonlin import (
     Softplus,
     Tanh,
 )
-from towerpack.models.pool import AvgPooling, GlobalAvgPooling, GlobalMaxPooling, MaxPooling
+from towerpack.models.norms import (
+    BatchNorm,
+    BatchRenorm,
+    GroupNorm,
+    InstanceNorm,
+    LayerNorm,
+    RMSNorm,
+    SpectralNorm,
+)
+from towerpack.models.old_names import Deconv2D
+from towerpack.models.pooling import (
+    AvgPooling,
+    FixedUnPooling,
+    GlobalAvgPooling,
+    GlobalMaxPooling,
+    MaxPooling,
+    PixelShuffle,
+    UpSampling,
+)
 from towerpack.models.recurrent import GRU, LSTM
-from towerpack.models.registry import VariableHolder, get_registered_layer, layer_register
+from towerpack.models.registry import get_registered_layer, layer_register
 from towerpack.models.regularize import (
     l1_regularizer,
     l2_regularizer,
@@ -50,11 +68,8 @@ from towerpack.models.regularize import (
     regularize_cost_from_collection,
 )
 from towerpack.models.shapes import batch_flatten
-from towerpack.models.spectral_norm import SpectralNorm
-from towerpack.models.squeeze_excite import SqueezeExcite
 from towerpack.models.table import disable_layer_logging, layer_table, log_layer_table
-from towerpack.models.transformer import TransformerBlock
-from towerpack.models.upsampling import FixedUnPooling, PixelShuffle, UpSampling
+from towerpack.models.variables import VariableHolder
 
 __all__ = [
     "ELU",

@@ -1,4 +1,4 @@
-"""Attention with several heads."""
+"""Attention over positions, the transformer block made of it, and attention over channels."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import math
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
-from towerpack.models.data_format import channels_of
+from towerpack.models.dense import FullyConnected
 from towerpack.models.dropout import Dropout
-from towerpack.models.registry import VariableHolder, layer_register
-from towerpack.models.shapes import expect_rank
-from towerpack.models.weights import bias, kernel
+from towerpack.models.norms import LayerNorm
+from towerpack.models.registry import layer_register
+from towerpack.models.shapes import (
+    channels_are_last,
+    channels_of,
+    expect_rank,
+    size_of,
+    spatial_axes,
+)
+from towerpack.models.variables import Activation, VariableHolder, bias, kernel
 
-# Added to the logits of what may not be seen. Softmax is computed in float32, where it gives zero.
+# Added to the logits of hidden positions. In float32, in which the softmax is computed, it gives 0.
 _HIDDEN = -1e9
 
 
@@ -31,13 +38,13 @@ def MultiHeadAttention(
     kernel_initializer: Any = None,
     training: bool | None = None,
 ) -> Any:
-    """Each position of `x` [batch, time, features] gathers from all positions it may see.
+    """Each position of `x` [batch, time, features] attends to all positions that it may see.
 
-    Attention to itself, or to `context` [batch, other time, features]. `mask`, to be broadcast over
-    [batch, heads, time, other time], is True where there is something to see; `causal` hides what
-    comes later. `key_dim` is a head's size, by default the features divided by `num_heads`.
-    Variables `query/W` [features, heads, key_dim], `query/b`, likewise `key` and `value`, and
-    `out/W` [heads, key_dim, output_dim], `out/b`. The softmax is computed in float32.
+    These are positions of `x` itself, or of `context` [batch, other time, features]. `mask` must
+    broadcast over [batch, heads, time, other time] and is True where a position may be seen;
+    `causal` hides later positions. `key_dim` is the size of a head, by default the features divided
+    by `num_heads`. Variables `query/W` [features, heads, key_dim], `query/b`, likewise `key` and
+    `value`, and `out/W` [heads, key_dim, output_dim], `out/b`. The softmax is computed in float32.
 
         x = x + MultiHeadAttention("attention", LayerNorm("ln", x, axis=-1), 8, causal=True)
     """
@@ -54,11 +61,8 @@ def MultiHeadAttention(
     initializer = kernel_initializer or v1.glorot_uniform_initializer()
 
     def project(name: str, inputs: Any) -> Any:
-        size = channels_of(inputs)
-        # Made flat, for initializers that look at the numbers of inputs and outputs.
-        weights = kernel(
-            [size, num_heads, key_dim], x.dtype, _flat(initializer, 1), name=f"{name}/W"
-        )
+        shape = [channels_of(inputs), num_heads, key_dim]
+        weights = kernel(shape, x.dtype, _flat(initializer, 1), name=f"{name}/W")
         setattr(variables, f"{name}_W", weights)
         output = tf.einsum("btf,fhk->bhtk", inputs, weights)
         if use_bias:
@@ -69,15 +73,13 @@ def MultiHeadAttention(
 
     query, key, value = project("query", x), project("key", source), project("value", source)
     logits = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32) / key_dim**0.5
-    logits = _hide(logits, mask, causal)
-    weights = tf.cast(tf.nn.softmax(logits), x.dtype)
-    weights = Dropout(weights, rate=dropout, training=training)
-    gathered = tf.matmul(weights, value)
+    weights = tf.cast(tf.nn.softmax(_hide(logits, mask, causal)), x.dtype)
+    attended = tf.matmul(Dropout(weights, rate=dropout, training=training), value)
 
     output_dim = output_dim or features
     out = kernel([num_heads, key_dim, output_dim], x.dtype, _flat(initializer, 2), name="out/W")
     variables.out_W = out
-    output = tf.einsum("bhtk,hko->bto", gathered, out)
+    output = tf.einsum("bhtk,hko->bto", attended, out)
     if use_bias:
         variables.out_b = bias([output_dim], x.dtype, name="out/b")
         output += variables.out_b
@@ -86,7 +88,10 @@ def MultiHeadAttention(
 
 
 def _flat(initializer: Any, inputs: int) -> Any:
-    """The initializer, called with a matrix: the first `inputs` axes by the others."""
+    """Calls the initializer for a matrix: the first `inputs` axes by the others.
+
+    Initializers derive their scale from the numbers of inputs and outputs.
+    """
 
     def initialize(shape: Any, dtype: Any = None, **_: Any) -> Any:
         matrix = [math.prod(shape[:inputs]), math.prod(shape[inputs:])]
@@ -104,3 +109,74 @@ def _hide(logits: Any, mask: Any, causal: bool) -> Any:
         seen = tf.range(others)[tf.newaxis, :] <= tf.range(times)[:, tf.newaxis] + others - times
         logits = tf.where(seen, logits, _HIDDEN)
     return logits
+
+
+@layer_register(log_shape=True)
+def TransformerBlock(
+    x: Any,
+    num_heads: int,
+    hidden_dim: int | None = None,
+    *,
+    mask: Any = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    activation: Activation = tf.nn.gelu,
+    norm_first: bool = True,
+    training: bool | None = None,
+) -> Any:
+    """Attention and two fully connected layers, each part with a residual connection and a norm.
+
+    For [batch, time, features]. The norm comes before each part as in GPT; with `norm_first=False`
+    it comes after the sum as in the first transformers. `hidden_dim` defaults to four times the
+    features. The parts are named `attention`, `norm0`, `fc0`, `fc1`, `norm1`.
+
+        x = TransformerBlock("block0", x, num_heads=8, causal=True)
+    """
+    expect_rank(x, 3)
+    features = channels_of(x)
+
+    def attend(inputs: Any) -> Any:
+        options = {"mask": mask, "causal": causal, "dropout": dropout, "training": training}
+        return MultiHeadAttention("attention", inputs, num_heads, **options)
+
+    def feed_forward(inputs: Any) -> Any:
+        flat = tf.reshape(inputs, [-1, features])
+        flat = FullyConnected("fc0", flat, hidden_dim or 4 * features, activation=activation)
+        flat = FullyConnected("fc1", flat, features)
+        return tf.reshape(flat, [size_of(inputs, 0), size_of(inputs, 1), features])
+
+    for number, part in enumerate([attend, feed_forward]):
+        inputs = LayerNorm(f"norm{number}", x, axis=-1) if norm_first else x
+        x = x + Dropout(part(inputs), rate=dropout, training=training)
+        if not norm_first:
+            x = LayerNorm(f"norm{number}", x, axis=-1)
+    return x
+
+
+@layer_register(log_shape=True)
+def SqueezeExcite(
+    x: Any,
+    ratio: int = 16,
+    *,
+    activation: Activation = tf.nn.relu,
+    data_format: str = "channels_last",
+) -> Any:
+    """Multiplies each channel by a number in (0, 1) computed from the means of all channels.
+
+    Two fully connected layers: `squeeze` to `1 / ratio` of the channels, and `excite` back.
+
+        x = SqueezeExcite("se", x)
+    """
+    means = tf.reduce_mean(x, spatial_axes(expect_rank(x, 4), data_format))
+    channels = channels_of(x, data_format)
+    narrow = FullyConnected("squeeze", means, max(channels // ratio, 1), activation=activation)
+    gate = FullyConnected("excite", narrow, channels, activation=tf.nn.sigmoid)
+    last = channels_are_last(data_format)
+    output = x * tf.reshape(gate, [-1, 1, 1, channels] if last else [-1, channels, 1, 1])
+    output.variables = VariableHolder(
+        squeeze_W=narrow.variables.W,
+        squeeze_b=narrow.variables.b,
+        excite_W=gate.variables.W,
+        excite_b=gate.variables.b,
+    )
+    return output

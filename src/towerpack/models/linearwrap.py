@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any
 
 from towerpack._tensorflow import tf
-from towerpack.models.registry import get_registered_layer, layer_names
+from towerpack.models.argscope import did_you_mean
+from towerpack.models.registry import get_registered_layer, layer_names, layer_register
 
 
 class LinearWrap:
@@ -19,9 +19,9 @@ class LinearWrap:
                   .tf.nn.relu()
                   .FullyConnected("fc", 10)())
 
-    `.Layer(name, ...)` calls a registered layer, `.tf.<function>(...)` a function of TensorFlow
-    with the tensor first, `.apply(f, ...)` any function with the tensor first, and
-    `.apply2(f, name, ...)` with it second. Calling the chain with nothing gives the tensor.
+    `.Layer(name, ...)` calls a registered layer. `.tf.<function>(...)` calls a function of
+    TensorFlow and `.apply(f, ...)` any function with the tensor as the first argument;
+    `.apply2(f, name, ...)` passes it as the second. Calling the chain itself returns the tensor.
     """
 
     def __init__(self, tensor: Any):
@@ -32,11 +32,9 @@ class LinearWrap:
             raise AttributeError(name)
         layer = get_registered_layer(name)
         if layer is None:
-            near = difflib.get_close_matches(name, layer_names(), n=3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise AttributeError(
-                f"no layer is registered as {name!r}{hint} For another function use .apply(f, ...) "
-                "or .tf.<function>(...)"
+                f"no layer is registered as {name!r}{did_you_mean(name, layer_names())} For "
+                "another function use .apply(f, ...) or .tf.<function>(...)"
             )
 
         def call(*args: Any, **kwargs: Any) -> LinearWrap:
@@ -83,8 +81,7 @@ class _TensorFlowPath:
     def __getattr__(self, name: str) -> _TensorFlowPath:
         found = getattr(self._target, name, None)
         if found is None:
-            near = difflib.get_close_matches(name, dir(self._target), n=3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            hint = did_you_mean(name, dir(self._target))
             raise AttributeError(f"{self._path} has no {name!r}{hint}")
         return _TensorFlowPath(self._tensor, found, f"{self._path}.{name}")
 
@@ -92,3 +89,13 @@ class _TensorFlowPath:
         if not callable(self._target):
             raise TypeError(f"{self._path} is not a function")
         return LinearWrap(self._target(self._tensor, *args, **kwargs))
+
+
+@layer_register(use_scope=None)
+def ConcatWith(x: Any, tensor: Any, dim: int) -> Any:
+    """Concatenates `x` with a tensor or a list of tensors along the axis `dim`.
+
+    x = LinearWrap(x).Conv2D("conv0", 8, 3).ConcatWith(x, 3)()
+    """
+    others = tensor if isinstance(tensor, list | tuple) else [tensor]
+    return tf.concat([x, *others], dim)

@@ -1,4 +1,4 @@
-"""A model as a class: its inputs, its tower function, its optimizer."""
+"""A model as a class: its inputs, its tower function and its optimizer."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class ModelDescBase:
 class ModelDesc(ModelDescBase):
     """A model with one cost and one optimizer.
 
-    `build_graph` returns the scalar cost when training; what it returns in inference is not used.
-    `optimizer()` is called once, and returns an optimizer of Keras or of `tf.compat.v1.train`.
+    `build_graph` returns the scalar cost in training; its result in inference is not used.
+    `optimizer()` is called once and returns an optimizer of Keras or of `tf.compat.v1.train`.
     """
 
     def optimizer(self) -> Any:
@@ -60,5 +60,5 @@ class ModelDesc(ModelDescBase):
         return self.optimizer()
 
     def get_optimizer(self) -> Any:
-        """The optimizer, made at the first call."""
+        """The optimizer, created by the first call."""
         return self._optimizer

@@ -1,13 +1,15 @@
-"""Nonlinearities: those with parameters, and the usual ones as layers of a chain."""
+"""Nonlinearities: some with parameters, and the usual ones as layers of a chain."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
-from towerpack.models.batch_norm import BatchNorm
-from towerpack.models.registry import VariableHolder, layer_register
+from towerpack.models.norms import BatchNorm
+from towerpack.models.registry import layer_named, layer_register
 from towerpack.models.shapes import expect_rank, size_of
+from towerpack.models.variables import VariableHolder
 
 
 @layer_register(use_scope=None)
@@ -32,9 +34,9 @@ def PReLU(x: Any, init: float = 0.001) -> Any:
 
 @layer_register(use_scope=None)
 def BNReLU(x: Any) -> Any:
-    """`BatchNorm` under the name 'bn', then ReLU; serves as an `activation`.
+    """`BatchNorm` under the name 'bn', then ReLU; can be used as an `activation`.
 
-    An argscope of `BatchNorm` reaches it.
+    An argscope of `BatchNorm` applies to it.
 
         x = Conv2D("conv0", x, 32, 3, activation=BNReLU)
     """
@@ -45,60 +47,37 @@ def BNReLU(x: Any) -> Any:
 
 
 @layer_register(use_scope=None)
-def ReLU(x: Any) -> Any:
-    """max(x, 0)."""
-    return tf.nn.relu(x)
-
-
-@layer_register(use_scope=None, renamed={"leak": "alpha"})
 def LeakyReLU(x: Any, alpha: float = 0.2) -> Any:
     """`x` where it is positive, `alpha * x` elsewhere."""
     return tf.nn.leaky_relu(x, alpha)
 
 
 @layer_register(use_scope=None)
-def ELU(x: Any) -> Any:
-    """`x` where it is positive, exp(x) - 1 elsewhere."""
-    return tf.nn.elu(x)
-
-
-@layer_register(use_scope=None)
-def SELU(x: Any) -> Any:
-    """The self-normalizing exponential unit."""
-    return tf.nn.selu(x)
-
-
-@layer_register(use_scope=None)
 def GELU(x: Any, *, approximate: bool = False) -> Any:
-    """`x` times the normal distribution's probability of being below `x`."""
+    """`x` times the probability that a standard normal variable is below `x`."""
     return tf.nn.gelu(x, approximate)
-
-
-@layer_register(use_scope=None)
-def SiLU(x: Any) -> Any:
-    """X * sigmoid(x), also known as Swish."""
-    return tf.nn.silu(x)
-
-
-@layer_register(use_scope=None)
-def Sigmoid(x: Any) -> Any:
-    """1 / (1 + exp(-x))."""
-    return tf.nn.sigmoid(x)
-
-
-@layer_register(use_scope=None)
-def Tanh(x: Any) -> Any:
-    """The hyperbolic tangent."""
-    return tf.nn.tanh(x)
-
-
-@layer_register(use_scope=None)
-def Softplus(x: Any) -> Any:
-    """log(1 + exp(x))."""
-    return tf.nn.softplus(x)
 
 
 @layer_register(use_scope=None)
 def Softmax(x: Any, *, axis: int = -1) -> Any:
     """Positive numbers that add up to one along the axis."""
     return tf.nn.softmax(x, axis)
+
+
+def _elementwise(name: str, function: Callable[[Any], Any], doc: str) -> Callable[..., Any]:
+    """A function of TensorFlow as a layer without arguments."""
+
+    @layer_named(name, doc, use_scope=None)
+    def layer(x: Any) -> Any:
+        return function(x)
+
+    return layer
+
+
+ReLU = _elementwise("ReLU", tf.nn.relu, "max(x, 0).")
+ELU = _elementwise("ELU", tf.nn.elu, "`x` where it is positive, exp(x) - 1 elsewhere.")
+SELU = _elementwise("SELU", tf.nn.selu, "The self-normalizing exponential linear unit.")
+SiLU = _elementwise("SiLU", tf.nn.silu, "`x` * sigmoid(x), also known as Swish.")
+Sigmoid = _elementwise("Sigmoid", tf.nn.sigmoid, "1 / (1 + exp(-x)).")
+Tanh = _elementwise("Tanh", tf.nn.tanh, "The hyperbolic tangent.")
+Softplus = _elementwise("Softplus", tf.nn.softplus, "log(1 + exp(x)).")

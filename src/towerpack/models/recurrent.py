@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
-from towerpack.models.registry import VariableHolder, layer_register
+from towerpack.models.registry import layer_register
 from towerpack.models.shapes import expect_rank, size_of
-from towerpack.models.weights import bias, kernel
+from towerpack.models.variables import VariableHolder, bias, kernel
 
 States = list[Any]
 Cell = Callable[[Any, States], States]
@@ -29,11 +29,12 @@ def LSTM(
 ) -> Any:
     """Long short-term memory over [batch, time, features].
 
-    Variables `W` [features, 4 units], `U` [units, 4 units] and `b`, the gates in the order input,
-    forget, cell, output as in Keras; the forget gate's bias begins at one. Gives all outputs
-    [batch, time, units], or the last one without `return_sequences`; with `return_state` a tuple
-    (output, h, c), and `initial_state` is [h, c]. Beyond `sequence_length` [batch] outputs are zero
-    and the state stays. `reverse` runs from the end (of all steps), outputs in the input's order.
+    Variables `W` [features, 4 units], `U` [units, 4 units] and `b`, with the gates in the order
+    input, forget, cell, output as in Keras; the forget gate's bias begins at one. Returns all
+    outputs [batch, time, units], or the last one with `return_sequences=False`; with `return_state`
+    a tuple (output, h, c). `initial_state` is [h, c]. After `sequence_length` [batch] steps outputs
+    are zero and the state does not change. `reverse` begins at the last step; outputs keep the
+    order of the input.
 
         x = LSTM("lstm0", x, 128)
     """
@@ -55,11 +56,9 @@ def LSTM(
 
     states = _states(x, units, initial_state, ["h", "c"])
     inputs = tf.einsum("btf,fg->btg", x, weights.W) + weights.b
-    return _finish(
-        *_unroll(cell, inputs, states, sequence_length, reverse, return_sequences),
-        return_state,
-        weights,
-    )
+    output, states = _unroll(cell, inputs, states, sequence_length, reverse, return_sequences)
+    output.variables = weights
+    return (output, *states) if return_state else output
 
 
 @layer_register(log_shape=True)
@@ -75,10 +74,10 @@ def GRU(
     kernel_initializer: Any = None,
     recurrent_initializer: Any = None,
 ) -> Any:
-    """A gated recurrent unit over [batch, time, features], in cuDNN's form as Keras has it.
+    """A gated recurrent unit over [batch, time, features], in cuDNN's form as in Keras.
 
-    Variables `W` [features, 3 units], `U` [units, 3 units] and `b` [2, 3 units], the gates in the
-    order update, reset, new. Other arguments as in `LSTM`; the state is one tensor h.
+    Variables `W` [features, 3 units], `U` [units, 3 units] and `b` [2, 3 units], with the gates in
+    the order update, reset, new. Other arguments as in `LSTM`; the state is one tensor h.
 
         x = GRU("gru0", x, 128)
     """
@@ -94,18 +93,13 @@ def GRU(
         new = tf.tanh(new + tf.sigmoid(r + r_h) * new_h)
         return [z * h + (1 - z) * new]
 
-    given = None if initial_state is None else _as_list(initial_state)
-    states = _states(x, units, given, ["h"])
+    if initial_state is not None and not isinstance(initial_state, list | tuple):
+        initial_state = [initial_state]
+    states = _states(x, units, initial_state, ["h"])
     inputs = tf.einsum("btf,fg->btg", x, weights.W) + weights.b[0]
-    return _finish(
-        *_unroll(cell, inputs, states, sequence_length, reverse, return_sequences),
-        return_state,
-        weights,
-    )
-
-
-def _as_list(states: Any) -> States:
-    return list(states) if isinstance(states, list | tuple) else [states]
+    output, states = _unroll(cell, inputs, states, sequence_length, reverse, return_sequences)
+    output.variables = weights
+    return (output, *states) if return_state else output
 
 
 def _weights(x: Any, units: int, gates: int, initial: Any, recurrent: Any) -> VariableHolder:
@@ -120,7 +114,7 @@ def _weights(x: Any, units: int, gates: int, initial: Any, recurrent: Any) -> Va
 
 
 def _float32_orthogonal(shape: Any, dtype: Any = None, **_: Any) -> Any:
-    # It is made by a decomposition that the processor does not have in half precision.
+    # It needs a matrix decomposition, for which the CPU has no kernel in half precision.
     return tf.cast(v1.orthogonal_initializer()(shape, dtype=tf.float32), dtype)
 
 
@@ -135,14 +129,17 @@ def _states(x: Any, units: int, given: Sequence[Any] | None, names: list[str]) -
 def _unroll(
     cell: Cell, inputs: Any, states: States, lengths: Any, reverse: bool, keep_all: bool
 ) -> tuple[Any, States]:
-    """Runs the cell over time in one traced loop: (outputs [batch, time, units], last states)."""
+    """Runs the cell over time in one traced loop.
+
+    Returns the outputs [batch, time, units], or the last one [batch, units], and the last states.
+    """
     steps = size_of(inputs, 1)
     by_time = tf.TensorArray(inputs.dtype, steps, element_shape=None).unstack(
         tf.transpose(inputs, [1, 0, 2])
     )
     units = states[0].shape[1]
     shape = [inputs.shape[0], units]
-    # Only if it is used: XLA cannot differentiate a loop that carries an array without elements.
+    # Only if it is used: XLA cannot differentiate a loop that carries an unused array.
     outputs = [tf.TensorArray(inputs.dtype, steps, element_shape=shape)] if keep_all else []
     if lengths is not None:
         lengths = tf.cast(lengths, tf.int32)
@@ -169,15 +166,10 @@ def _unroll(
         maximum_iterations=steps,
     )
     for state in last:
-        state.set_shape(shape)  # the loop forgets the size of the batch
+        state.set_shape(shape)  # the loop loses the static size of the batch
     if not keep_all:
-        return last[0], last
+        # A tensor of its own: the layer's variables must not become an attribute of the state.
+        return tf.identity(last[0]), last
     stacked = tf.transpose(outputs[0].stack(), [1, 0, 2])
     stacked.set_shape([inputs.shape[0], inputs.shape[1], units])
     return stacked, last
-
-
-def _finish(output: Any, states: States, return_state: bool, weights: VariableHolder) -> Any:
-    output = tf.identity(output)
-    output.variables = weights
-    return (output, *states) if return_state else output

@@ -9,14 +9,14 @@ from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.core import logger
-from towerpack.models.weights import Regularizer
+from towerpack.models.variables import Regularizer
 from towerpack.tower import TowerContext, VariableStore, get_current_tower_context
 
 _warned: weakref.WeakKeyDictionary[VariableStore, set[str]] = weakref.WeakKeyDictionary()
 
 
 class CalledTooEarly(RuntimeError):
-    """A tower made variables after `regularize_cost` was to sum them; they are in the store now."""
+    """A tower made variables after the call of `regularize_cost`; they are in the store now."""
 
 
 def l2_regularizer(scale: float = 1.0) -> Regularizer:
@@ -30,12 +30,12 @@ def l1_regularizer(scale: float = 1.0) -> Regularizer:
 
 
 def regularize_cost(regex: str, func: Callable[[Any], Any], name: str = "regularize_cost") -> Any:
-    """The sum of `func(weights)` over the trainable variables whose name contains the pattern.
+    """The sum of `func(weights)` over the trainable variables whose name matches the pattern.
 
-    Add it to the cost yourself, after the last layer. Trainers give the same cost for any place of
-    the call: if a matching variable is made after it, they build the tower once more. It is
-    computed in float32 and zero outside of training; a tower with variables of its own takes only
-    these.
+    The pattern may match anywhere in the name (`re.search`). Add the result to the cost yourself,
+    after the last layer. A trainer computes the same cost wherever the call stands: if a matching
+    variable is made after the call, it builds the tower a second time. The result is float32, and
+    zero outside of training. A tower with variables of its own counts only these.
 
         cost = loss + regularize_cost("fc.*/W", l2_regularizer(1e-4))
     """
@@ -67,21 +67,21 @@ def regularize_cost(regex: str, func: Callable[[Any], Any], name: str = "regular
 
 
 def _warn_once(store: VariableStore, regex: str) -> None:
-    """Once for each model: its tower is traced many times."""
+    """Warns once per model, although its tower is traced many times."""
     warned = _warned.setdefault(store, set())
     if regex not in warned:
         warned.add(regex)
         logger.warning(
-            "regularize_cost: no trainable variable's name contains %r; there are %s",
+            "regularize_cost: no trainable variable matches %r; the trainable variables are %s",
             regex,
             list(store.trainable()),
         )
 
 
 def regularize_cost_from_collection(name: str = "regularize_cost") -> Any:
-    """The sum of what the `regularizer` arguments of this tower's variables gave.
+    """The sum of the costs from the `regularizer` arguments of this tower's variables.
 
-    Add it to the cost yourself. Zero outside of training, and if there are none.
+    Add it to the cost yourself. It is zero outside of training, and without regularizers.
 
         Conv2D("conv0", x, 32, 3, kernel_regularizer=l2_regularizer(1e-4))
         cost = loss + regularize_cost_from_collection()
@@ -96,5 +96,5 @@ def regularize_cost_from_collection(name: str = "regularize_cost") -> Any:
 def _training_context() -> TowerContext | None:
     context = get_current_tower_context()
     if context is None:
-        raise RuntimeError("the cost of weights is known only while a tower is being built")
+        raise RuntimeError("the cost of weights can be computed only while a tower is being built")
     return context if context.is_training else None

@@ -1,4 +1,4 @@
-"""The layers of a model as one table: shapes, numbers of parameters, and what is frozen."""
+"""The table of a model's layers: shapes, numbers of parameters, and what is frozen."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 from towerpack.core import logger
 from towerpack.tower import VariableStore
 
-REASONS_SHOWN = 2  # of those for which parts of one layer are frozen
+REASONS_SHOWN = 2  # why parts of one layer are frozen
 
 
 class LayerRow(NamedTuple):
-    """One named layer of towerpack, or one layer or model of Keras that the tower called.
+    """A named layer of towerpack, or a Keras layer or model that the tower called.
 
-    `parameters` counts those that are trained or frozen, with those of inner layers. `frozen` says
-    how many of them are frozen, and why.
+    `parameters` counts trained and frozen parameters, with those of inner layers. `frozen` says how
+    many of them are frozen, and why.
     """
 
     name: str
@@ -49,7 +49,7 @@ def _parameters(store: VariableStore, layer: str) -> set[str]:
 
 
 def _counted(store: VariableStore, names: Iterable[str]) -> tuple[int, str]:
-    """The number of parameters, and how many of them are frozen for which reasons."""
+    """The number of parameters, and a text with the number of frozen ones and the reasons."""
     sizes = {name: int(store[name].shape.num_elements()) for name in names}
     total, reasons = sum(sizes.values()), Counter[str]()
     for name, why in store.frozen().items():
@@ -65,7 +65,7 @@ def _counted(store: VariableStore, names: Iterable[str]) -> tuple[int, str]:
 
 
 def layer_table(store: VariableStore) -> str:
-    """The table as text; empty if no layer with a name was built."""
+    """The table as text; empty if the tower called no layer with a name."""
     rows = layer_rows(store)
     if not rows:
         return ""
@@ -95,6 +95,6 @@ def log_layer_table(store: VariableStore) -> None:
 
 
 def disable_layer_logging() -> None:
-    """From now on, in this process, no table of layers is logged."""
+    """Stops this process from logging tables of layers."""
     global _logging
     _logging = False

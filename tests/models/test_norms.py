@@ -8,7 +8,17 @@ import pytest
 
 from tests.models.building import build, gradients
 from towerpack._tensorflow import tf, v1
-from towerpack.models import BatchNorm, BatchRenorm, BNReLU, Conv2D, argscope
+from towerpack.models import (
+    BatchNorm,
+    BatchRenorm,
+    BNReLU,
+    Conv2D,
+    FullyConnected,
+    LayerNorm,
+    MaxPooling,
+    SpectralNorm,
+    argscope,
+)
 from towerpack.tower import (
     TowerContext,
     TowerFunc,
@@ -19,6 +29,7 @@ from towerpack.tower import (
 )
 
 EPSILON = 1e-5
+IMAGE = np.random.default_rng(0).normal(size=(2, 4, 6, 4)).astype(np.float32)
 
 
 @pytest.fixture
@@ -282,3 +293,40 @@ def test_averages_of_replicas_serve_inference(mirrored):
     apart, x = mirrored["apart"], np.array(mirrored["x"])
     expected = (x - apart["mean"]) / np.sqrt(np.array(apart["variance"]) + EPSILON)
     np.testing.assert_allclose(apart["inference"], expected, atol=1e-3)
+
+
+def test_layer_norm_takes_all_axes_of_a_datapoint():
+    output, _ = build(lambda x: LayerNorm("l", x), IMAGE)
+    flat = IMAGE.reshape(2, -1)
+    expected = (flat - flat.mean(1, keepdims=True)) / np.sqrt(flat.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(output.reshape(2, -1), expected, atol=1e-4)
+
+
+def test_spectral_norm_converges_to_the_largest_singular_value():
+    store = VariableStore()
+    arguments = {"units": 5, "use_bias": False}
+    eye = np.eye(7, dtype=np.float32)
+
+    def tower(x):
+        return SpectralNorm("f", x, FullyConnected, arguments)
+
+    with TowerContext("", is_training=False, store=store):
+        tower(tf.constant(eye))
+    for _ in range(60):
+        with TowerContext("", is_training=True, store=store):
+            tower(tf.constant(eye))
+    weights, _ = build(tower, eye, store=store, is_training=False)
+    singular = np.linalg.svd(weights, compute_uv=False)
+    np.testing.assert_allclose(singular[0], 1, rtol=1e-3)
+    largest = np.linalg.svd(store["f/W"].numpy(), compute_uv=False)[0]
+    np.testing.assert_allclose(weights, store["f/W"].numpy() / largest, rtol=1e-2, atol=1e-4)
+    u = store["f/u"].numpy()
+    build(tower, eye, store=store, is_training=False)
+    np.testing.assert_array_equal(store["f/u"], u)
+
+
+def test_spectral_norm_messages():
+    with pytest.raises(TypeError, match="expected a layer such as Conv2D"):
+        build(lambda x: SpectralNorm("s", x, tf.nn.relu), IMAGE)
+    with pytest.raises(ValueError, match="MaxPooling has no kernel W"):
+        build(lambda x: SpectralNorm("s", x, MaxPooling, {"pool_size": 2}), IMAGE)

@@ -4,6 +4,7 @@ import threading
 import numpy as np
 import pytest
 
+from tests.models.building import build
 from towerpack._tensorflow import tf
 from towerpack.models import (
     Conv2D,
@@ -44,8 +45,8 @@ def test_tf_nn_until_the_end_of_the_block():
             assert tf.nn.max_pool2d(y, 3, 2).shape == [1, 2, 2, 2]
             assert list(get_arg_scope()) == ["conv2d", "max_pool2d"]
         with enable_argscope_for_module(tf.nn):  # twice is once
-            assert not hasattr(tf.nn.leaky_relu.__wrapped__, "modern_arguments")
-        assert hasattr(tf.nn.leaky_relu, "modern_arguments")
+            assert not hasattr(tf.nn.leaky_relu.__wrapped__, "argscope_signature")
+        assert hasattr(tf.nn.leaky_relu, "argscope_signature")
     assert tf.nn.leaky_relu is original
     with pytest.raises(TypeError, match="enable_argscope_for_module"), argscope(original, alpha=1):
         pass
@@ -70,7 +71,7 @@ def test_keras_layers():
         with pytest.raises(TypeError, match="layers registered"), argscope(Narrow, units=1):
             pass
     assert layers.Dense(3).use_bias
-    assert "modern_arguments" not in vars(layers.Dense)
+    assert "argscope_signature" not in vars(layers.Dense)
     assert "units" in inspect.signature(layers.Dense).parameters
 
 
@@ -84,11 +85,27 @@ def test_threads_do_not_see_each_others_argscope():
     assert seen == [{}]
 
 
-def test_argscope_speaks_both_generations_as_one():
-    with argscope(Conv2D, nl=tf.nn.relu, out_channel=3):
-        with argscope(Conv2D, activation=tf.nn.tanh):
-            assert get_arg_scope() == {"Conv2D": {"activation": tf.nn.tanh, "filters": 3}}
-            assert "tanh" in repr(get_arg_scope())
-    with pytest.raises(TypeError, match="the same argument"):
-        with argscope(Conv2D, nl=None, activation=None):
+@pytest.fixture
+def image():
+    return np.random.default_rng(0).normal(size=(2, 6, 8, 3)).astype(np.float32)
+
+
+def test_argscope_precedence_and_restoration(image):
+    with argscope(Conv2D, filters=4, kernel_size=3):
+        with argscope(Conv2D, filters=5):
+            inner, _ = build(lambda x: Conv2D("c", x), image)
+            by_call, _ = build(lambda x: Conv2D("c", x, filters=6), image)
+            by_position, _ = build(lambda x: Conv2D("c", x, 7), image)
+        outer, _ = build(lambda x: Conv2D("c", x), image)
+    assert [y.shape[-1] for y in (inner, by_call, by_position, outer)] == [5, 6, 7, 4]
+    with pytest.raises(RuntimeError, match="inside"), argscope(Conv2D, filters=1):
+        raise RuntimeError("inside")
+    assert get_arg_scope() == {}
+
+
+def test_argscope_checks_names_on_entering():
+    with pytest.raises(TypeError, match="kernel_siz.*did you mean kernel_size"):
+        with argscope(Conv2D, kernel_siz=3):
             pass
+    with pytest.raises(TypeError, match="layers registered"), argscope(tf.nn.relu, x=1):
+        pass
