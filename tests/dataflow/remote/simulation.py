@@ -13,10 +13,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from towerpack.core import codec
-from towerpack.dataflow.remote.inbox import Inbox
-from towerpack.dataflow.remote.link_options import LinkCounts, LinkOptions, Peer
-from towerpack.dataflow.remote.messages import pack, unpack
-from towerpack.dataflow.remote.outbox import Outbox
+from towerpack.dataflow.remote.protocol import LinkCounts, LinkOptions, Peer, pack, unpack
+from towerpack.dataflow.remote.receive import Inbox
+from towerpack.dataflow.remote.send import Outbox
 
 CAPACITY = 6
 # Far longer than all the faults together: beyond it, a receiver counts as dead.
@@ -81,7 +80,7 @@ class World:
 
     def flush(self, engine) -> None:
         engine.tick(self.now)
-        for peer, message, payload in engine.outgoing(self.now):
+        for peer, message, payload in engine.outgoing():
             for wire in self.wires:
                 if wire.client is engine and wire.up and peer == Peer(0):
                     wire.to_server.append((pack(message), payload))
@@ -100,7 +99,7 @@ class World:
             if event == "connected":
                 wire.client.connected(0)
             else:
-                wire.client.disconnected(0, self.now)
+                wire.client.lost(Peer(0), self.now)
             self.flush(wire.client)
         queue, engine, peer = self.rng.choice(
             [
@@ -117,8 +116,7 @@ class World:
 
     def produce(self, outbox: Outbox, total: int) -> None:
         if outbox.has_room and outbox.added < total:
-            record = codec.encode([outbox.added])
-            outbox.add(record, int.from_bytes(record[4:8], "little"))
+            outbox.add(codec.encode([outbox.added]))
             if outbox.added == total:
                 outbox.end()
             self.flush(outbox)

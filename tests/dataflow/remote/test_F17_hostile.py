@@ -16,18 +16,16 @@ from tests.dataflow.remote.proxy import free_port
 from towerpack.core import codec
 from towerpack.dataflow.base import DataFlowTerminated
 from towerpack.dataflow.remote import CurveKeys, LinkOptions, RemoteDataZMQ, send_dataflow_zmq
-from towerpack.dataflow.remote.inbox import MAX_STREAMS, Inbox
-from towerpack.dataflow.remote.link import Endpoints
-from towerpack.dataflow.remote.link_options import LinkCounts, Peer
-from towerpack.dataflow.remote.messages import MARK, Bye, Data, Leave, Status, Take, pack
-from towerpack.dataflow.remote.outbox import MAX_RECEIVERS, Outbox
-from towerpack.dataflow.remote.pump import Pump
+from towerpack.dataflow.remote.link import Endpoints, Pump
+from towerpack.dataflow.remote.protocol import MARK, Data, LinkCounts, Peer, Status, Take, pack
+from towerpack.dataflow.remote.receive import MAX_STREAMS, Inbox
+from towerpack.dataflow.remote.send import MAX_SESSIONS, Outbox
 
 TOTAL = 200
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
 
-_BODY = b"\x93\xa5leave\xa1s\xa2\xff\xfe"
+_BODY = b"\x93\xa6status\x01\xa2\xff\xfe"
 NOT_UTF8 = MARK + google_crc32c.value(_BODY).to_bytes(4, "little") + _BODY
 
 
@@ -100,7 +98,7 @@ def test_F17_garbage_frames_are_dropped_and_counted():
     receiver = Receiver()
     rng = random.Random(0)
     record = codec.encode([1])
-    good = pack(Leave("nobody", "x"))
+    good = pack(Status(1, "nobody"))
     garbage = [
         [b""],
         [b"", b""],
@@ -109,12 +107,12 @@ def test_F17_garbage_frames_are_dropped_and_counted():
         [good[:-1]],
         [good[:8] + b"\x00" + good[9:]],
         [good, b"one frame too many"],
-        [pack(Data("s", 1, 0, 0, len(record), codec.checksum_of(record)))],  # without its record
-        [pack(Take(1, "receiver"))],  # what a receiver says to a sender
-        [pack(Bye("receiver", "s", 1, 3))],
+        [pack(Data("s", "r", 0, 0, codec.checksum_of(record)))],  # without its record
+        [pack(Take(1))],  # what a receiver says to a sender
+        [pack(Take(2, "s", "r", 3, closing=True))],
         [NOT_UTF8],
     ]
-    strays = [[pack(Data("s", 1, 0, 0, len(record), codec.checksum_of(record))), record]]
+    strays = [[pack(Data("s", "r", 0, 0, codec.checksum_of(record))), record]]
     with stranger(receiver.address) as dealer:
         for frames in (garbage + strays) * 20:
             dealer.send_multipart(frames)
@@ -198,9 +196,7 @@ def test_F17_unauthenticated_senders_are_refused_and_counted():
     ]
     for dealer in strangers:
         dealer.send(pack(Status(1, "evil")))
-        dealer.send_multipart(
-            [pack(Data("evil", 1, 0, 0, len(record), codec.checksum_of(record))), record]
-        )
+        dealer.send_multipart([pack(Data("evil", "r", 0, 0, codec.checksum_of(record))), record])
     wait_for(lambda: receiver.flow.counts.refused >= 3, "refusals to be counted")
     receiver.finish()
     counts = receiver.flow.counts
@@ -222,7 +218,7 @@ def test_F17_unauthenticated_receivers_get_nothing():
     sender.start()
     thieves = [stranger(address), stranger(address, other.with_peers(server.public))]
     for dealer in thieves:
-        dealer.send(pack(Take(1, "thief")))
+        dealer.send(pack(Take(1)))
     keys = client.with_peers(server.public)
     values = []
     with pytest.raises(DataFlowTerminated):
@@ -242,18 +238,18 @@ PEER = Peer(0, b"peer")
 
 def opened_inbox():
     inbox = Inbox(HWM, FAST, LinkCounts())
-    inbox.receive(PEER, Status(1, "s", inbox.receiver, 1), None, 0.0)
+    inbox.receive(PEER, Status(1, "s"), None, 0.0)
     return inbox
 
 
-def data(seq, record, lane=1):
-    return Data("s", lane, seq, seq, len(record), codec.checksum_of(record))
+def data(inbox, seq, record):
+    return Data("s", inbox.state()["s"][0], seq, seq, codec.checksum_of(record))
 
 
 def test_F17_more_than_the_credit_is_dropped():
     inbox, record = opened_inbox(), codec.encode([1])
     for seq in range(1000):
-        inbox.receive(PEER, data(seq, record), record, 0.0)
+        inbox.receive(PEER, data(inbox, seq, record), record, 0.0)
     assert len(inbox._ready) == HWM
     assert inbox.counts.overrun == 1  # and all behind it are a gap
 
@@ -263,7 +259,7 @@ def test_F17_made_up_streams_are_bounded():
     for number in range(3 * MAX_STREAMS):
         inbox.receive(PEER, Status(1, f"stream {number}"), None, 0.0)
         inbox.receive(PEER, Status(2, f"done {number}", done=True), None, 0.0)
-        for _ in inbox.outgoing(0.0):
+        for _ in inbox.outgoing():
             pass
     assert len(inbox._streams) <= MAX_STREAMS
     assert len(inbox._finished) <= MAX_STREAMS
@@ -272,33 +268,33 @@ def test_F17_made_up_streams_are_bounded():
 
 def test_F17_made_up_receivers_are_bounded():
     outbox = Outbox(HWM, FAST, LinkCounts())
-    for number in range(2 * MAX_RECEIVERS):
+    for number in range(2 * MAX_SESSIONS):
         peer = Peer(0, b"%d" % number)
-        outbox.receive(peer, Take(1, f"receiver {number}", outbox.stream, credit=9), None, 0.0)
-    assert len(outbox._lanes) <= MAX_RECEIVERS
+        outbox.receive(peer, Take(1, outbox.stream, f"receiver {number}", credit=9), None, 0.0)
+    assert len(outbox._open) <= MAX_SESSIONS
 
 
 def test_F17_nobody_acknowledges_what_was_not_sent():
     outbox = Outbox(HWM, FAST, LinkCounts())
     record = codec.encode([1])
-    outbox.add(record, codec.checksum_of(record))
-    take = Take(1, "r", outbox.stream, credit=9)
+    outbox.add(record)
+    take = Take(1, outbox.stream, "r", credit=9)
     outbox.receive(PEER, take, None, 0.0)
-    assert [type(message) for _, message, _ in outbox.outgoing(0.0)] == [Status, Data]
-    outbox.receive(PEER, Take(2, "r", outbox.stream, 1, 1000, 1000, 9), None, 0.0)
+    assert [type(message) for _, message, _ in outbox.outgoing()] == [Status, Data]
+    outbox.receive(PEER, Take(2, outbox.stream, "r", 1000, 1000, 9), None, 0.0)
     outbox.end()
     assert outbox.counts.garbage == 1
     assert not outbox.complete
-    outbox.receive(PEER, Take(3, "r", outbox.stream, 1, 1, 1, 9), None, 0.0)
+    outbox.receive(PEER, Take(3, outbox.stream, "r", 1, 1, 9), None, 0.0)
     assert outbox.complete
 
 
 def test_F17_damaged_record_is_asked_for_again():
     inbox, record = opened_inbox(), codec.encode([1, 2, 3])
     for damaged in (record[:-1], record[:-1] + b"\xff", b"XXXX" + record[4:], bytes(len(record))):
-        inbox.receive(PEER, data(0, record), memoryview(damaged), 0.0)
+        inbox.receive(PEER, data(inbox, 0, record), memoryview(damaged), 0.0)
     assert inbox.counts.damaged == 4
-    (take,) = [message for _, message, _ in inbox.outgoing(0.0)]
+    (take,) = [message for _, message, _ in inbox.outgoing()]
     assert (take.resend, take.received) == (True, 0)
-    inbox.receive(PEER, data(0, record), memoryview(record), 0.0)
+    inbox.receive(PEER, data(inbox, 0, record), memoryview(record), 0.0)
     assert inbox.pop().datapoint == [1, 2, 3]

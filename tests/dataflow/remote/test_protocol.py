@@ -6,10 +6,9 @@ import pytest
 
 from tests.dataflow.remote.simulation import CAPACITY, OPTIONS, World
 from towerpack.core import codec
-from towerpack.dataflow.remote.inbox import Inbox
-from towerpack.dataflow.remote.link_options import LinkCounts, Peer
-from towerpack.dataflow.remote.messages import Bye, Data, Status, Take
-from towerpack.dataflow.remote.outbox import Outbox
+from towerpack.dataflow.remote.protocol import Data, LinkCounts, Peer, Status, Take
+from towerpack.dataflow.remote.receive import Inbox
+from towerpack.dataflow.remote.send import Outbox
 
 TOTAL = 40
 FEW, MANY = 8, 1000  # worlds
@@ -43,7 +42,7 @@ def run(world, faults, steps=1500):
         for inbox in world.inboxes:
             assert len(inbox._ready) <= CAPACITY * len(world.outboxes)
         for outbox in world.outboxes:
-            reached[outbox] = max(reached[outbox], outbox.receivers)
+            reached[outbox] = max(reached[outbox], outbox.reachable)
             assert outbox._held <= CAPACITY * (reached[outbox] + 1)
     for _ in range(2 * TOTAL):
         for outbox in world.outboxes:
@@ -178,13 +177,16 @@ def test_F16_receiver_that_was_given_up_drops_what_it_had():
 def test_F16_receiver_that_was_given_up_may_still_acknowledge():
     outbox = filled_outbox(6)
     first, second = Peer(0, b"first"), Peer(0, b"second")
-    assert data_after(outbox, first, Take(1, "a", outbox.stream, credit=3)) == [0, 1, 2]
-    assert data_after(outbox, second, Take(1, "b", outbox.stream, credit=3)) == [3, 4, 5]
+    assert data_after(outbox, first, Take(1, outbox.stream, "a", credit=3)) == [0, 1, 2]
+    assert data_after(outbox, second, Take(1, outbox.stream, "b", credit=3)) == [3, 4, 5]
     outbox.lost(first, 0.0)
     outbox.tick(2 * OPTIONS.peer_timeout)
     # What the first had waits for room at the second; of that it has consumed two meanwhile.
-    again = Take(2, "a", outbox.stream, lane=1, consumed=2, received=3, credit=3)
-    assert data_after(outbox, first, again) == [2]
+    again = Take(2, outbox.stream, "a", consumed=2, received=3, credit=3)
+    outbox.receive(first, again, None, 0.0)
+    status = next(message for peer, message, _ in outbox.outgoing() if peer == first)
+    assert (status.session, status.over) == ("a", True)
+    assert data_after(outbox, first, Take(3, outbox.stream, "a2", credit=3)) == [2]
     assert outbox.counts.duplicates == 0
     assert outbox.counts.datapoints == 2
 
@@ -192,13 +194,13 @@ def test_F16_receiver_that_was_given_up_may_still_acknowledge():
 def test_overtaken_messages_are_ignored():
     outbox = Outbox(CAPACITY, OPTIONS, LinkCounts())
     old, new = Peer(0, b"old"), Peer(0, b"new")
-    outbox.receive(old, Take(1, "r", outbox.stream, credit=2), None, 0.0)
-    outbox.receive(new, Take(3, "r", outbox.stream, 1, credit=2), None, 0.0)
-    outbox.receive(old, Take(2, "r", outbox.stream, 1, credit=2), None, 0.0)
-    assert outbox._lanes["r"].peer == new
-    outbox.receive(new, Bye("r", outbox.stream, 1, 0), None, 0.0)
-    outbox.receive(old, Take(4, "r", outbox.stream, 1, credit=2), None, 0.0)
-    assert not outbox._lanes
+    outbox.receive(old, Take(1, outbox.stream, "r", credit=2), None, 0.0)
+    outbox.receive(new, Take(3, outbox.stream, "r", credit=2), None, 0.0)
+    outbox.receive(old, Take(2, outbox.stream, "r", credit=2), None, 0.0)
+    assert outbox._open["r"].peer == new
+    outbox.receive(new, Take(4, outbox.stream, "r", closing=True), None, 0.0)
+    outbox.receive(old, Take(5, outbox.stream, "r", credit=2), None, 0.0)
+    assert not outbox._open
 
     inbox = Inbox(CAPACITY, OPTIONS, LinkCounts())
     inbox.receive(old, Status(1, "s"), None, 0.0)
@@ -210,7 +212,7 @@ def test_overtaken_messages_are_ignored():
 def filled_outbox(count):
     outbox, record = Outbox(count, OPTIONS, LinkCounts()), codec.encode([1])
     for _ in range(count):
-        outbox.add(record, codec.checksum_of(record))
+        outbox.add(record)
     return outbox
 
 
@@ -221,17 +223,17 @@ def data_after(outbox, peer, take):
 
 
 def sent_by(outbox):
-    return [message.index for _, message, _ in outbox.outgoing(0.0) if isinstance(message, Data)]
+    return [message.index for _, message, _ in outbox.outgoing() if isinstance(message, Data)]
 
 
 def test_no_more_is_sent_than_there_is_credit():
     outbox, peer = filled_outbox(20), Peer(0, b"x")
     stream = outbox.stream
-    assert data_after(outbox, peer, Take(1, "r", stream, credit=3)) == [0, 1, 2]
-    assert data_after(outbox, peer, Take(2, "r", stream, 1, 0, 3, credit=3)) == []
-    assert data_after(outbox, peer, Take(3, "r", stream, 1, 2, 3, credit=3)) == [3, 4]
-    assert data_after(outbox, peer, Take(4, "r", stream, 1, 5, 5, credit=1)) == [5]
-    assert data_after(outbox, peer, Take(5, "r", stream, 1, 5, 6, credit=0)) == []
+    assert data_after(outbox, peer, Take(1, stream, "r", credit=3)) == [0, 1, 2]
+    assert data_after(outbox, peer, Take(2, stream, "r", 0, 3, credit=3)) == []
+    assert data_after(outbox, peer, Take(3, stream, "r", 2, 3, credit=3)) == [3, 4]
+    assert data_after(outbox, peer, Take(4, stream, "r", 5, 5, credit=1)) == [5]
+    assert data_after(outbox, peer, Take(5, stream, "r", 5, 6, credit=0)) == []
 
 
 def test_F16_a_receiver_that_does_not_consume_holds_up_no_other():
@@ -240,12 +242,12 @@ def test_F16_a_receiver_that_does_not_consume_holds_up_no_other():
 
     def fill():
         while outbox.has_room:
-            outbox.add(record, codec.checksum_of(record))
+            outbox.add(record)
 
     fill()
-    taken = Take(1, "idle", outbox.stream, credit=10 * CAPACITY)
+    taken = Take(1, outbox.stream, "idle", credit=10 * CAPACITY)
     assert data_after(outbox, idle, taken) == [*range(CAPACITY)]
-    assert data_after(outbox, busy, Take(1, "busy", outbox.stream, credit=CAPACITY)) == []
+    assert data_after(outbox, busy, Take(1, outbox.stream, "busy", credit=CAPACITY)) == []
     received: list[int] = []
     for serial in range(2, 20):
         fill()
@@ -253,19 +255,20 @@ def test_F16_a_receiver_that_does_not_consume_holds_up_no_other():
         done = len(received)
         received += sent_by(outbox)
         assert len(received) == done + CAPACITY
-        taken = Take(serial, "busy", outbox.stream, 2, len(received), len(received), CAPACITY)
+        taken = Take(serial, outbox.stream, "busy", len(received), len(received), CAPACITY)
         outbox.receive(busy, taken, None, 0.0)
     assert received == [*range(CAPACITY, 19 * CAPACITY)]
-    outbox.receive(idle, Bye("idle", outbox.stream, 1, 0), None, 0.0)
+    outbox.receive(idle, Take(2, outbox.stream, "idle", closing=True), None, 0.0)
     assert not outbox.has_room  # what the idle one had counts as long as it waits for another
 
 
-def test_a_status_for_another_is_none_for_us():
+def test_a_status_of_another_session_only_introduces_the_sender():
     inbox, peer = Inbox(CAPACITY, OPTIONS, LinkCounts()), Peer(0, b"x")
-    inbox.receive(peer, Status(1, "s", "predecessor at this address", 1, 5, 7), None, 0.0)
-    assert inbox._streams["s"].lane is None
-    inbox.receive(peer, Status(2, "s", inbox.receiver, 2), None, 0.0)
-    assert inbox._streams["s"].lane == 2
+    inbox.receive(peer, Status(1, "s", "predecessor at this address", 5, 7), None, 0.0)
+    assert inbox.counts.resends == 0
+    (take,) = [message for _, message, _ in inbox.outgoing()]
+    assert (take.stream, take.consumed, take.received, take.resend) == ("s", 0, 0, False)
+    assert take.session not in ("", "predecessor at this address")
 
 
 def test_numbers_of_streams_differ():

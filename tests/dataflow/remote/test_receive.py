@@ -15,9 +15,8 @@ from towerpack.core import codec
 from towerpack.dataflow import BatchData, DataFromList, MapData
 from towerpack.dataflow.base import DataFlowTerminated
 from towerpack.dataflow.remote import LinkOptions, RemoteDataZMQ, send_dataflow_zmq
-from towerpack.dataflow.remote.inbox import Inbox
-from towerpack.dataflow.remote.link_options import LinkCounts, Peer
-from towerpack.dataflow.remote.messages import Data, Status
+from towerpack.dataflow.remote.protocol import Data, LinkCounts, Peer, Status
+from towerpack.dataflow.remote.receive import Inbox
 
 
 @contextlib.contextmanager
@@ -129,7 +128,7 @@ def test_a_restored_state_goes_on_at_every_position(bind):
             state = json.loads(json.dumps(first.state()))
             if first._inner._pump:  # gone without a goodbye, as if killed
                 first._inner._inbox.close = lambda: None
-                first._inner._inbox._closing = {}
+                first._inner._inbox._streams = {}
             first.close()
             second = iter(flow)
             second.restore(state)
@@ -229,9 +228,10 @@ def test_what_cannot_be_decoded_is_an_error_that_names_the_datapoint(address):
     iterator = flow.iterator(None)
     inbox: Inbox = iterator._inbox
     peer = Peer(0, b"x")
-    inbox.receive(peer, Status(1, "s", inbox.receiver, 1), None, 0.0)
+    inbox.receive(peer, Status(1, "s"), None, 0.0)
     for seq, record in enumerate([strange, good]):
-        message = Data("s", 1, seq, seq, len(record), codec.checksum_of(record))
+        session, _ = inbox.state()["s"]
+        message = Data("s", session, seq, seq, codec.checksum_of(record))
         inbox.receive(peer, message, record, 0.0)
     with pytest.raises(codec.DecodeError, match="unknown tag 'z'") as caught:
         next(iterator)
@@ -273,5 +273,5 @@ def test_share_of_the_credit_follows_the_senders():
     credits = []
     for number in range(4):
         inbox.receive(Peer(0, b"%d" % number), Status(1, f"s{number}"), None, 0.0)
-        credits.append({message.credit for _, message, _ in inbox.outgoing(0.0)})
+        credits.append({message.credit for _, message, _ in inbox.outgoing()})
     assert credits == [{12}, {6}, {4}, {3}]

@@ -11,10 +11,9 @@ from tests.dataflow.remote.test_receive import numbers, sending, until_terminate
 from towerpack.core import codec
 from towerpack.dataflow import DataFromList, MapData
 from towerpack.dataflow.remote import RemoteDataZMQ, send_dataflow_zmq
-from towerpack.dataflow.remote.link import Endpoints
-from towerpack.dataflow.remote.link_options import LinkCounts
-from towerpack.dataflow.remote.outbox import Outbox
-from towerpack.dataflow.remote.pump import Pump
+from towerpack.dataflow.remote.link import Endpoints, Pump
+from towerpack.dataflow.remote.protocol import LinkCounts
+from towerpack.dataflow.remote.send import Outbox
 
 
 @pytest.fixture

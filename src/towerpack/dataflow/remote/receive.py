@@ -1,17 +1,320 @@
-"""Receiving a flow from senders on other machines or in other processes."""
+"""Receiving a flow from senders in other processes or on other machines."""
 
 from __future__ import annotations
 
+import secrets
 import time
 import weakref
+from collections import deque
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from towerpack.core import codec, logger
 from towerpack.dataflow.base import DataFlow, DataFlowTerminated, FlowIterator, Pass, State
 from towerpack.dataflow.remote.curve_keys import CurveKeys
-from towerpack.dataflow.remote.inbox import Inbox
-from towerpack.dataflow.remote.link import Endpoints
-from towerpack.dataflow.remote.link_options import LinkCounts, LinkOptions
-from towerpack.dataflow.remote.pump import Pump
+from towerpack.dataflow.remote.link import Endpoints, Pump
+from towerpack.dataflow.remote.protocol import (
+    Channel,
+    Data,
+    End,
+    LinkCounts,
+    LinkOptions,
+    Message,
+    Peer,
+    Status,
+    Take,
+)
+
+# The share of the credit that is acknowledged in one message while the consumer is busy.
+ACKNOWLEDGE_SHARE = 0.25
+MAX_STREAMS = 1024  # of senders, present and past: bounds the memory that invented names can take
+MAX_SAVED = 256  # streams in a saved state: the latest ones; older senders are long gone
+
+
+@dataclass(eq=False)
+class _Stream(Channel):
+    """One sender's stream, and this receiver's session with it."""
+
+    name: str = ""
+    session: str = ""
+    closing: bool = False  # the session is to end, and the sender has not confirmed it yet
+    received: int = 0
+    consumed: int = 0
+    told: int = 0  # the number of consumed datapoints that the sender was told about
+    resend: bool = False
+    asked_at: float | None = None  # when a resend was last requested; None since there was progress
+
+    def begin_session(self) -> None:
+        self.session = secrets.token_hex(8)
+        self.received = self.consumed = self.told = 0
+        self.closing, self.resend, self.asked_at, self.tell = False, False, None, True
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A datapoint that waits for the consumer, or the reason why it could not be decoded."""
+
+    stream: _Stream
+    session: str
+    seq: int
+    index: int
+    link: int
+    datapoint: Any
+    error: codec.DecodeError | None = None
+
+
+class Inbox(End[_Stream]):
+    """The receiver's half of the protocol: holds datapoints until the consumer comes for them.
+
+    It accepts each session's datapoints in order only: it asks again for what is missing, and drops
+    what it has seen. A datapoint is consumed, and acknowledged, when the consumer comes back for
+    the next one, so a receiver that dies while it works on a datapoint has not lost it.
+    """
+
+    def __init__(self, capacity: int, options: LinkOptions, counts: LinkCounts, senders: int = 1):
+        super().__init__(capacity, options, counts)
+        self.senders = senders
+        self._streams: dict[str, _Stream] = {}
+        self._ready: deque[Entry] = deque()
+        self._handed: Entry | None = None
+        self._restored: dict[str, tuple[str, int]] = {}  # of streams that are not met yet
+        self._finished: deque[str] = deque(maxlen=MAX_STREAMS)
+        self._finished_count = 0
+        self._closing = False
+
+    def channels(self) -> Collection[_Stream]:
+        return self._streams.values()
+
+    def summary(self, channel: _Stream | None) -> Message:
+        if channel is None:
+            return Take(self.next_serial())
+        take = Take(
+            self.next_serial(),
+            channel.name,
+            channel.session,
+            channel.consumed,
+            channel.received,
+            self._share(),
+            channel.resend,
+            channel.closing,
+        )
+        channel.resend, channel.told = False, channel.consumed
+        return take
+
+    # The consumer's side.
+
+    def pop(self) -> Entry | None:
+        """Returns the next datapoint, if there is one, and acknowledges the one before."""
+        if self._handed:
+            self._consume(self._handed)
+        self._handed = self._ready.popleft() if self._ready else None
+        return self._handed
+
+    @property
+    def has_datapoint(self) -> bool:
+        return bool(self._ready)
+
+    def acknowledgement_due(self) -> bool:
+        """Whether a sender should be told now what was consumed, not with the next heartbeat."""
+        return any(self._is_due(stream) for stream in self._streams.values())
+
+    def ended(self, now: float) -> bool:
+        """Whether all senders have ended for good, and the consumer has everything they sent."""
+        if self._ready or self._finished_count < self.senders:
+            return False
+        return not any(
+            stream.lost_at is None or now - stream.lost_at < self.options.peer_timeout
+            for stream in self._streams.values()
+        )
+
+    def describe_wait(self) -> str:
+        """What the consumer waits for, for the log."""
+        if not self.reachable:
+            return "a sender; none is connected"
+        return f"{self.reachable} connected senders, which send nothing"
+
+    def state(self) -> dict[str, list[Any]]:
+        """For each stream, the session and how much of it was consumed."""
+        sessions = dict(self._restored)
+        for name, stream in self._streams.items():
+            sessions[name] = stream.session, stream.consumed
+        handed = self._handed
+        if handed and handed.session == handed.stream.session:
+            sessions[handed.stream.name] = handed.session, handed.seq + 1
+        return {name: list(session) for name, session in list(sessions.items())[-MAX_SAVED:]}
+
+    def restore(self, state: dict[str, list[Any]]) -> None:
+        """Begins as the successor of the receiver that saved `state`."""
+        # States of earlier versions have a third number. Their senders do not speak this protocol.
+        self._restored = {name: (entry[0], entry[-1]) for name, entry in state.items()}
+
+    def close(self) -> None:
+        """Ends every session: what the consumer did not get belongs to the senders again."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._handed:
+            self._consume(self._handed)
+            self._handed = None
+        self._ready.clear()
+        self._streams = {name: s for name, s in self._streams.items() if s.peer}
+        for stream in self._streams.values():
+            stream.closing = stream.tell = True
+
+    @property
+    def closed(self) -> bool:
+        return not self._streams
+
+    # The link's side.
+
+    def outgoing(self) -> Iterator[tuple[Peer, Message, bytes | None]]:
+        for stream in self._streams.values():
+            stream.tell = stream.tell or self._is_due(stream)
+        yield from super().outgoing()
+
+    def receive(self, peer: Peer, message: Message, payload: Any, now: float) -> None:
+        if isinstance(message, Data):
+            self._receive_data(peer, message, payload, now)
+        elif isinstance(message, Status):
+            self._receive_status(peer, message, now)
+        else:
+            self.counts.garbage += 1
+
+    def _receive_status(self, peer: Peer, status: Status, now: float) -> None:
+        stream = self._streams.get(status.stream) or self._meet(peer, status)
+        if stream is None or status.serial <= stream.serial:
+            return
+        stream.serial = status.serial
+        self._settle_peer(stream, peer, now)
+        if status.reason:
+            logger.warning("a sender stopped before the end of its stream: %s", status.reason)
+            stream.lose(now)
+        elif status.session != stream.session:
+            stream.tell = True  # the sender does not know this session yet
+        elif status.over:
+            self._session_over(stream, status.acknowledged)
+        elif status.sent > stream.received:
+            # A connection keeps the order of its messages: what was sent before this is lost.
+            self._ask_again(stream, now)
+        if status.done:
+            self._finish(stream)
+
+    def _meet(self, peer: Peer, status: Status) -> _Stream | None:
+        if status.stream in self._finished and status.session and not status.over:
+            bye = Take(self.next_serial(), status.stream, status.session, closing=True)
+            self._replies.append((peer, bye))
+        if status.stream in self._finished or self._closing:
+            return None
+        if len(self._streams) >= MAX_STREAMS:
+            lost = {s.lost_at: s for s in self._streams.values() if s.received == s.consumed}
+            lost.pop(None, None)
+            if not lost:
+                self.counts.strayed += 1
+                return None
+            del self._streams[lost[min(at for at in lost if at is not None)].name]
+        stream = self._streams[status.stream] = _Stream(peer, name=status.stream)
+        stream.begin_session()
+        if status.stream in self._restored:
+            # Ends the session of the predecessor first, and acknowledges what that had consumed.
+            stream.session, stream.consumed = self._restored.pop(status.stream)
+            stream.received, stream.closing = stream.consumed, True
+        for other in self._streams.values():
+            other.tell = True  # its share is smaller now
+        return stream
+
+    def _settle_peer(self, stream: _Stream, peer: Peer, now: float) -> None:
+        if stream.peer == peer:
+            return
+        stream.peer, stream.lost_at = peer, None
+        stream.tell = stream.resend = True  # what was on its way on the old connection is lost
+        if not peer.route:
+            # One address has one sender at a time, so the one that was there before is gone.
+            for other in self._streams.values():
+                if other is not stream and other.peer == peer:
+                    other.lose(now)
+
+    def _session_over(self, stream: _Stream, acknowledged: int) -> None:
+        if self._closing:
+            del self._streams[stream.name]
+            return
+        if not stream.closing:
+            self._ready = deque(entry for entry in self._ready if entry.stream is not stream)
+            logger.warning(
+                "a sender gave this receiver up; the datapoints that were not acknowledged are "
+                "sent again"
+            )
+        elif acknowledged > stream.consumed:
+            missed = acknowledged - stream.consumed
+            self.counts.missed += missed
+            logger.warning(
+                "the restored state is older than the last acknowledgement: %d datapoints are not "
+                "repeated",
+                missed,
+            )
+        stream.begin_session()
+
+    def _finish(self, stream: _Stream) -> None:
+        self._finished.append(stream.name)
+        self._finished_count += 1
+        self._streams.pop(stream.name, None)
+        if stream.peer:
+            stream.closing = True
+            self._replies.append((stream.peer, self.summary(stream)))
+
+    def _receive_data(self, peer: Peer, data: Data, payload: Any, now: float) -> None:
+        stream = self._streams.get(data.stream)
+        if self._closing:
+            return
+        if stream is None or stream.session != data.session or stream.closing:
+            self.counts.strayed += 1
+        elif data.seq < stream.received:
+            self.counts.duplicates += 1
+        elif data.seq > stream.received:
+            self._ask_again(stream, now)
+        elif stream.received - stream.consumed >= self.capacity:
+            self.counts.overrun += 1
+        else:
+            self._accept(stream, peer, data, payload, now)
+
+    def _accept(self, stream: _Stream, peer: Peer, data: Data, payload: Any, now: float) -> None:
+        error = datapoint = None
+        try:
+            if codec.checksum_of(payload) != data.checksum:
+                raise codec.DamagedRecord("not the record that was announced")
+            datapoint = codec.decode(payload)
+        except codec.DamagedRecord:
+            self.counts.damaged += 1
+            self._ask_again(stream, now)
+            return
+        except codec.DecodeError as refused:
+            # It arrived as it was sent, so it is useless to ask again: the consumer gets the error.
+            error = refused
+        self._ready.append(
+            Entry(stream, data.session, data.seq, data.index, peer.link, datapoint, error)
+        )
+        stream.received += 1
+        stream.asked_at = None
+
+    def _ask_again(self, stream: _Stream, now: float) -> None:
+        # Once: until the answer comes, everything on its way shows the same gap.
+        if stream.asked_at is None or now - stream.asked_at >= self.options.heartbeat:
+            stream.asked_at = now
+            stream.tell = stream.resend = True
+            self.counts.resends += 1
+
+    def _consume(self, entry: Entry) -> None:
+        self.counts.datapoints += 1
+        if entry.stream.session == entry.session:
+            entry.stream.consumed = entry.seq + 1
+
+    def _is_due(self, stream: _Stream) -> bool:
+        waiting = stream.consumed - stream.told if stream.peer else 0
+        return waiting > 0 and (not self._ready or waiting >= self._share() * ACKNOWLEDGE_SHARE)
+
+    def _share(self) -> int:
+        """The credit of each sender."""
+        return max(1, self.capacity // max(1, self.reachable))
 
 
 class RemoteDataZMQ(DataFlow):
@@ -81,7 +384,7 @@ class RemoteIterator(FlowIterator):
         pump = self._opened()
         with pump.condition:
             entry = self._inbox.pop()
-            if self._inbox.acknowledgement_due(time.monotonic()):
+            if self._inbox.acknowledgement_due():
                 pump.wake()
             if entry is None:
                 pump.wait_until(self._has_news, self._inbox.describe_wait)
