@@ -6,7 +6,7 @@ import numpy as np
 from clothes import fixed_noise
 
 from towerpack import Callback, logger
-from towerpack.monitor.png import encode_png
+from towerpack.monitor.files import encode_png
 
 ROWS, COLUMNS = 8, 12
 

@@ -12,7 +12,7 @@ from typing import Any
 import towerpack.callbacks as room
 from tests.callbacks.training import STEPS
 from tests.tiny_model import tiny_arrays, tiny_flow
-from towerpack.callbacks import Callback, base, inference_runner, trigger
+from towerpack.callbacks import Callback, base, inference, trigger
 from towerpack.core.threads import StoppableThread
 
 ALL, LAST, NONE = "every step", "the last step of each epoch", "none"
@@ -158,7 +158,7 @@ ABSTRACT = {
     base.Callback,
     room.Callbacks,
     room.HyperParamSetter,
-    inference_runner.InferenceRunnerBase,
+    inference.InferenceRunnerBase,
     trigger.MaskedCallback,
 }
 NEED_GPU = {room.GPUUtilizationTracker, room.PeakMemoryTracker}

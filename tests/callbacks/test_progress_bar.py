@@ -58,7 +58,7 @@ def test_chosen_scalars_are_shown_from_averages_monitors_and_tensors(bars):
 
 
 def test_what_is_no_scalar_is_refused():
-    with pytest.raises(ValueError, match="ProgressBar shows scalars, but 'prob' has shape"):
+    with pytest.raises(ValueError, match="ProgressBar expects scalars, but 'prob' has shape"):
         run([ProgressBar("prob")], epochs=1)
 
 

@@ -1,16 +1,24 @@
+"""Summaries of the tower, its graph and its variables."""
+
+from __future__ import annotations
+
 import numpy as np
 import pytest
 
 from tests.callbacks.training import STEPS, Model, run
+from tests.tiny_model import TinyModel, tiny_flow
 from towerpack._tensorflow import tf
 from towerpack.callbacks import (
     MergeAllSummaries,
+    ModelSummary,
     MovingAverageSummary,
     ProcessTensors,
     SimpleMovingAverage,
 )
+from towerpack.core import logger
 from towerpack.models import FullyConnected
-from towerpack.train import SimpleTrainer
+from towerpack.monitor import TFEventWriter
+from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
 
 
 def test_summaries_are_computed_with_the_last_step_of_an_epoch_only():
@@ -95,3 +103,42 @@ def test_a_cost_does_not_take_the_name_of_another_average():
     result = run([MovingAverageSummary()], epochs=1, model=Own())
     (part,), (whole,) = result.monitor.of("cost"), result.monitor.of("training_cost")
     assert whole == pytest.approx(part + 1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what TensorBoard vendors
+@pytest.mark.parametrize("options", [{}, {"jit": True}, {"eager": True}], ids=str)
+def test_tensorboard_shows_the_graph_of_a_run(tmp_path, options):
+    from google.protobuf import text_format
+    from tensorboard import context
+    from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+    from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+    from tensorboard.compat.proto.graph_pb2 import GraphDef
+    from tensorboard.plugins.base_plugin import TBContext
+    from tensorboard.plugins.graph.graphs_plugin import GraphsPlugin
+
+    logger.set_logger_dir(tmp_path / "run", "d")
+    config = TrainConfig(
+        model=TinyModel(), dataflow=tiny_flow(), monitors=[TFEventWriter()], max_epoch=1
+    )
+    launch_train_with_config(config, SimpleTrainer(**options))
+
+    multiplexer = EventMultiplexer().AddRunsFromDirectory(str(tmp_path))
+    multiplexer.Reload()
+    provider = MultiplexerDataProvider(multiplexer, str(tmp_path))
+    plugin = GraphsPlugin(TBContext(logdir=str(tmp_path), data_provider=provider))
+    request = context.RequestContext()
+    runs = plugin.info_impl(request, experiment="")
+    assert runs["run"]["run_graph"]
+    text, _ = plugin.graph_impl(request, "run", None, is_conceptual=False, experiment="")
+    nodes = {node.name for node in text_format.Parse(text, GraphDef()).node}
+    assert {"prob", "cost"} <= nodes
+
+
+def test_the_model_as_a_table(caplog):
+    run([ModelSummary(), ModelSummary(limit=1)], epochs=1, model=Model())
+    whole, short = (r.message for r in caplog.records if "the model:" in r.getMessage())
+    assert "fc/W   4x3              12  float32" in whole
+    assert "fc/b   3                 3  float32" in whole
+    assert "2 trainable variables: 15 numbers" in whole
+    assert "fc/b" not in short
+    assert "... and 1 smaller variables" in short

@@ -75,7 +75,7 @@ def test_a_tensor_as_pictures_of_the_step_of_the_trigger(directory):
 
 
 def test_what_is_no_picture_is_refused(directory):
-    with pytest.raises(ValueError, match="give a map_func"):
+    with pytest.raises(ValueError, match="pass a map_func"):
         run([DumpParamAsImage("fc/b")], epochs=1)
 
 

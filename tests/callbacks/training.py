@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.tiny_model import BATCH, SAMPLES, TinyModel, tiny_flow
 from towerpack._tensorflow import tf
-from towerpack.callbacks import Callback
+from towerpack.callbacks import Callback, CallbackFactory
 from towerpack.core import logger
 from towerpack.input_source import QueueInput
 from towerpack.monitor import MonitorBase
@@ -154,3 +154,10 @@ def run(
                 variable.assign(rng.normal(size=variable.shape, scale=0.1))
         trainer.main_loop(steps, 1, epochs)
     return result
+
+
+def putting(values, name="error"):
+    """Logs one of the values after each epoch."""
+    return CallbackFactory(
+        trigger=lambda self: self.trainer.monitors.put_scalar(name, values[self.epoch_num - 1])
+    )

@@ -13,7 +13,7 @@ import pytest
 from tensorboard.compat.proto.event_pb2 import Event
 
 from towerpack.monitor import JSONWriter, Monitors, RunInfo, RunRecord
-from towerpack.monitor.event_records import FILE_MARK, read_records
+from towerpack.monitor.files import FILE_MARK, read_records
 
 # Runs epochs on a disk; before the epoch FULL it fills it, before the epoch FREE it makes room.
 SCRIPT = """

@@ -6,7 +6,7 @@ import pytest
 
 from towerpack.monitor import Monitors
 from towerpack.monitor.base import MonitorBase
-from towerpack.monitor.distribution import PART, distribution
+from towerpack.monitor.event_file import PART, distribution
 
 
 @pytest.mark.parametrize("size", [1, 10, PART, PART + 1, 3 * PART + 17])

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from towerpack.monitor import Monitors, RunInfo, TFEventWriter
-from towerpack.monitor.event_records import framed, read_records
+from towerpack.monitor.files import framed, read_records
 
 pytest.importorskip("tensorboard", reason="comes with the extra tf")
 

@@ -1,11 +1,11 @@
 import subprocess
 import sys
 
-from towerpack.monitor.process_identity import is_alive, process_identity
+from towerpack.monitor.environment import is_alive, process_identity
 
 SCRIPT = """
 import json
-from towerpack.monitor.process_identity import process_identity
+from towerpack.monitor.environment import process_identity
 print(json.dumps(process_identity()), flush=True)
 input()
 """

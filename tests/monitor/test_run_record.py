@@ -9,7 +9,7 @@ import pytest
 
 from towerpack.dataflow.stage_costs import StageCost
 from towerpack.monitor import CallbackCost, EpochTimes, Monitors, RunInfo, RunRecord
-from towerpack.monitor.process_identity import is_alive
+from towerpack.monitor.environment import is_alive
 
 
 def train(directory, epochs, error=None, **info):

@@ -1,4 +1,4 @@
-from towerpack.report.overall_times import overall_times
+from towerpack.report.run_reader import overall_times
 
 
 def epoch(number, data=1.0, seconds=2.0):

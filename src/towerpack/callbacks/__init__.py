@@ -1,64 +1,75 @@
 """Everything that happens during training besides the iterations themselves.
 
-`Callback` is the base class, with the order of events in its docstring. Callbacks see the trainer
-only through the attributes that it promises (`TrainerView`), so this room comes before `train`.
+`Callback` is the base class, and its docstring has the order of events. Callbacks use only those
+attributes of a trainer that `TrainerView` lists, so this room comes before `train`.
 """
 
-from towerpack.callbacks.base import Callback, StopTraining
-from towerpack.callbacks.best_saver import MaxSaver, MinSaver
-from towerpack.callbacks.check_numerics import CheckNumerics, TerminateOnNaN
-from towerpack.callbacks.classification import ClassReport, ConfusionMatrix, RocCurve, TopK
-from towerpack.callbacks.dump_image import DumpParamAsImage, DumpTensorAsImage
-from towerpack.callbacks.early_stopping import EarlyStopping, StopAt
+from towerpack.callbacks.base import Callback, CallbackFactory, ProxyCallback, StopTraining
 from towerpack.callbacks.ema import EMA
-from towerpack.callbacks.gpu_trackers import (
-    GPUMemoryTracker,
-    GPUUtilizationTracker,
-    PeakMemoryTracker,
-)
-from towerpack.callbacks.gradient_norm import GradientNorm
-from towerpack.callbacks.graph_summary import GraphSummary
 from towerpack.callbacks.group import Callbacks
-from towerpack.callbacks.hyperparam import GraphVarParam, HyperParam, ObjAttrParam
-from towerpack.callbacks.hyperparam_setter import (
+from towerpack.callbacks.hyperparam import (
+    GraphVarParam,
     HumanHyperParamSetter,
+    HyperParam,
     HyperParamSetter,
     HyperParamSetterWithFunc,
+    ObjAttrParam,
     StatMonitorParamSetter,
 )
 from towerpack.callbacks.inference import (
-    BinaryClassificationStats,
-    ClassificationError,
-    Inferencer,
-    ScalarStats,
-)
-from towerpack.callbacks.inference_runner import (
     DataParallelInferenceRunner,
+    Inferencer,
     InferenceRunner,
     InferenceRunnerBase,
 )
-from towerpack.callbacks.inject_shell import InjectShell
-from towerpack.callbacks.model_summary import ModelSummary
-from towerpack.callbacks.prediction_images import PredictionImages
+from towerpack.callbacks.inferencers import (
+    BinaryClassificationStats,
+    ClassificationError,
+    ClassReport,
+    ConfusionMatrix,
+    RocCurve,
+    ScalarStats,
+    TopK,
+)
 from towerpack.callbacks.profiler import GraphProfiler, Profiler
 from towerpack.callbacks.progress_bar import ProgressBar
-from towerpack.callbacks.proxy import CallbackFactory, ProxyCallback
 from towerpack.callbacks.range_test import LearningRateRangeTest
-from towerpack.callbacks.run_op import RunOp, RunUpdateOps
-from towerpack.callbacks.saver import ModelSaver
-from towerpack.callbacks.scheduled_setter import ScheduledHyperParamSetter
-from towerpack.callbacks.schedules import cosine, one_cycle, warmup
-from towerpack.callbacks.send_stat import SendStat
-from towerpack.callbacks.start_proc import StartProcOrThread
+from towerpack.callbacks.saver import MaxSaver, MinSaver, ModelSaver
+from towerpack.callbacks.schedules import ScheduledHyperParamSetter, cosine, one_cycle, warmup
+from towerpack.callbacks.stopping import CheckNumerics, EarlyStopping, StopAt, TerminateOnNaN
 from towerpack.callbacks.summary import (
+    GradientNorm,
+    GraphSummary,
     MergeAllSummaries,
+    ModelSummary,
     MovingAverageSummary,
     SimpleMovingAverage,
 )
-from towerpack.callbacks.tensors import DumpTensor, DumpTensors, ProcessTensors, TensorPrinter
-from towerpack.callbacks.time_left import EstimatedTimeLeft
-from towerpack.callbacks.trackers import HostMemoryTracker, ThroughputTracker
+from towerpack.callbacks.tensors import (
+    DumpParamAsImage,
+    DumpTensor,
+    DumpTensorAsImage,
+    DumpTensors,
+    PredictionImages,
+    ProcessTensors,
+    TensorPrinter,
+)
+from towerpack.callbacks.trackers import (
+    EstimatedTimeLeft,
+    GPUMemoryTracker,
+    GPUUtilizationTracker,
+    HostMemoryTracker,
+    PeakMemoryTracker,
+    ThroughputTracker,
+)
 from towerpack.callbacks.trigger import EnableCallbackIf, PeriodicCallback, PeriodicTrigger
+from towerpack.callbacks.user_code import (
+    InjectShell,
+    RunOp,
+    RunUpdateOps,
+    SendStat,
+    StartProcOrThread,
+)
 
 __all__ = [
     "EMA",

@@ -1,15 +1,21 @@
-"""What a callback is: everything that is not the iteration itself."""
+"""The base classes of callbacks, and what a callback sees of its trainer."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, ParamSpec, Protocol, TypeVar
 
+from towerpack.core import logger
 from towerpack.input_source import InputSource
 from towerpack.monitor import Monitors
 from towerpack.tower import TowerFunc, VariableStore
 from towerpack.tower.context import Summary
 from towerpack.tower.summary import MovingAverage
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class TrainerView(Protocol):
@@ -30,18 +36,18 @@ class TrainerView(Protocol):
 
     @property
     def tower_func(self) -> TowerFunc:
-        """The function that builds the model; raises where the trainer has none."""
+        """The function that builds the model; raises if the trainer has none."""
 
     @property
     def has_summaries(self) -> bool:
-        """Whether there is anything to be had by fetching `ALL_SUMMARIES`."""
+        """Whether fetching `ALL_SUMMARIES` would return anything."""
 
     def collected_summaries(self) -> Sequence[Summary]:
         """What the tower has written by `tf.summary` since the last call."""
 
     @property
     def step_seconds(self) -> float:
-        """How long this run has been in steps so far, their waiting included."""
+        """The seconds that this run has spent in steps so far, including the wait for data."""
 
     def get_predictor(
         self, input_names: Sequence[str] | None, output_names: Sequence[str]
@@ -49,35 +55,48 @@ class TrainerView(Protocol):
         """A function from input arrays to output tensors that shares the variables in training."""
 
     def add_to_step(self, update: Callable[[Sequence[tuple[Any, Any]]], None]) -> None:
-        """Adds `update(gradients with variables)` to every step, behind the optimizer."""
+        """Adds `update(gradients with variables)` to every step, after the optimizer."""
 
     def when_settled(self, action: Callable[[], None]) -> None:
-        """Runs `action` once every callback has seen the current event: the moment to save."""
+        """Runs `action` after every callback has handled the current event: the moment to save."""
 
     def state(self) -> dict[str, Any]:
-        """Where the run stands, apart from its variables: JSON, as a checkpoint keeps it."""
+        """The state of the run apart from its variables, as JSON: what a checkpoint stores."""
 
     def configuration(self) -> dict[str, Any]:
-        """What people want to know of this trainer when they look at the run later."""
+        """The facts about this trainer that help a reader of the run later."""
 
 
 class StopTraining(Exception):
     """Raised by a callback to end the training loop cleanly, after the current event."""
 
 
+def _public(hook: Callable[P, T]) -> Callable[P, T]:
+    """The public form of a hook: calls it as the subclass has overridden it."""
+    name = hook.__name__
+
+    @functools.wraps(hook)
+    def call(self: Any, *arguments: Any) -> Any:
+        return getattr(self, name)(*arguments)
+
+    return call  # type: ignore[return-value]
+
+
 class Callback:
-    """Override the methods with an underscore; `self.trainer` is there from `_setup_graph` on.
+    """Override the methods with an underscore; `self.trainer` is set from `_setup_graph` on.
 
     Order of events: setup_graph; before_train; then for each epoch before_epoch, for each step
-    before_run, the step, after_run, trigger_step; after_epoch, trigger_epoch; at last, also after
-    an exception, after_train. Within an event callbacks run in the order of their list.
+    before_run, the step, after_run, trigger_step; after_epoch, trigger_epoch; finally, also after
+    an exception, after_train. Within an event, callbacks run in the order of their list.
 
     `_trigger_epoch` calls `trigger()`, so a callback that acts once an epoch overrides `_trigger`.
-    `_before_run` may return names of tensors; their values arrive in `_after_run`.
+    `_before_run` may return names of tensors; their values are passed to `_after_run`.
 
-    Steps that no callback watches run many in one call. A callback that overrides a hook of single
-    steps watches every step; one that needs only some of them overrides `_next_due` as well.
+    Steps that no callback observes run many in one call. A callback that overrides a hook of single
+    steps observes every step; one that needs only some of them overrides `_next_due` as well.
     `_state` and `_restore` keep what must survive a restart.
+
+    Trainers and other callbacks call each hook by its name without the underscore.
     """
 
     trainer: TrainerView
@@ -86,52 +105,6 @@ class Callback:
     def setup_graph(self, trainer: TrainerView) -> None:
         self.trainer = trainer
         self._setup_graph()
-
-    def before_train(self) -> None:
-        self._before_train()
-
-    def before_epoch(self) -> None:
-        self._before_epoch()
-
-    def before_run(self) -> Sequence[str] | None:
-        return self._before_run()
-
-    def after_run(self, values: list[Any] | None) -> None:
-        self._after_run(values)
-
-    def trigger_step(self) -> None:
-        self._trigger_step()
-
-    def after_epoch(self) -> None:
-        self._after_epoch()
-
-    def trigger_epoch(self) -> None:
-        self._trigger_epoch()
-
-    def trigger(self) -> None:
-        self._trigger()
-
-    def interrupted(self) -> None:
-        self._interrupted()
-
-    def after_train(self) -> None:
-        self._after_train()
-
-    def next_due(self) -> int | None:
-        """The next global step that must run by itself, for this callback's step hooks to see it.
-
-        `before_run` and `after_run` are called for due steps only. `trigger_step` comes after every
-        call of the step function, which has run one step or, if nobody was due, several.
-        """
-        return self._next_due()
-
-    def state(self) -> Any:
-        """What a checkpoint keeps of it, as JSON; None for nothing."""
-        return self._state()
-
-    def restore(self, state: Any) -> None:
-        """Puts back what `state` gave, before `before_train`."""
-        self._restore(state)
 
     def _setup_graph(self) -> None: ...
 
@@ -158,11 +131,32 @@ class Callback:
     def _after_train(self) -> None: ...
 
     def _next_due(self) -> int | None:
-        return self.global_step + 1 if watches_steps(self) else None
+        """The next global step that must run by itself, so that the step hooks observe it.
 
-    def _state(self) -> Any: ...
+        `before_run` and `after_run` are called for due steps only. `trigger_step` follows every
+        call of the step function, which has run one step or, if no callback was due, several.
+        """
+        return self.global_step + 1 if observes_steps(self) else None
 
-    def _restore(self, state: Any) -> None: ...
+    def _state(self) -> Any:
+        """What a checkpoint stores for this callback, as JSON; None for nothing."""
+
+    def _restore(self, state: Any) -> None:
+        """Restores what `_state` returned. Called before `before_train`."""
+
+    before_train = _public(_before_train)
+    before_epoch = _public(_before_epoch)
+    before_run = _public(_before_run)
+    after_run = _public(_after_run)
+    trigger_step = _public(_trigger_step)
+    after_epoch = _public(_after_epoch)
+    trigger_epoch = _public(_trigger_epoch)
+    trigger = _public(_trigger)
+    interrupted = _public(_interrupted)
+    after_train = _public(_after_train)
+    next_due = _public(_next_due)
+    state = _public(_state)
+    restore = _public(_restore)
 
     @property
     def epoch_num(self) -> int:
@@ -184,6 +178,106 @@ class Callback:
         return type(self).__name__
 
 
+class ProxyCallback(Callback):
+    """Passes every event to another callback: the base class of callbacks that change some of them.
+
+    It observes the steps that the other one observes, and no more. Its state is the other's state.
+    """
+
+    def __init__(self, cb: Callback):
+        if not isinstance(cb, Callback):
+            raise TypeError(f"expected a callback, received {cb!r} ({type(cb).__name__})")
+        self.cb = cb
+        self.chief_only = cb.chief_only
+
+    def _setup_graph(self) -> None:
+        self.cb.setup_graph(self.trainer)
+
+    def _before_train(self) -> None:
+        self.cb.before_train()
+
+    def _before_epoch(self) -> None:
+        self.cb.before_epoch()
+
+    def _next_due(self) -> int | None:
+        return self.cb.next_due()
+
+    def _before_run(self) -> Sequence[str] | None:
+        return self.cb.before_run()
+
+    def _after_run(self, values: list[Any] | None) -> None:
+        self.cb.after_run(values)
+
+    def _trigger_step(self) -> None:
+        self.cb.trigger_step()
+
+    def _after_epoch(self) -> None:
+        self.cb.after_epoch()
+
+    def _trigger_epoch(self) -> None:
+        self.cb.trigger_epoch()
+
+    def _trigger(self) -> None:
+        self.cb.trigger()
+
+    def _interrupted(self) -> None:
+        self.cb.interrupted()
+
+    def _after_train(self) -> None:
+        self.cb.after_train()
+
+    def _state(self) -> Any:
+        return self.cb.state()
+
+    def _restore(self, state: Any) -> None:
+        self.cb.restore(state)
+
+    def set_chief_only(self, value: bool = True) -> Callback:
+        self.cb.set_chief_only(value)
+        return super().set_chief_only(value)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.cb})"
+
+
+class CallbackFactory(Callback):
+    """A callback made of functions, each of which receives the callback itself.
+
+    >>> shout = CallbackFactory(trigger=lambda self: print("epoch", self.epoch_num))
+    """
+
+    def __init__(
+        self,
+        setup_graph: Callable[[Callback], None] | None = None,
+        before_train: Callable[[Callback], None] | None = None,
+        trigger: Callable[[Callback], None] | None = None,
+        after_train: Callable[[Callback], None] | None = None,
+    ):
+        self._functions = {
+            "setup_graph": setup_graph,
+            "before_train": before_train,
+            "trigger": trigger,
+            "after_train": after_train,
+        }
+
+    def _call(self, event: str) -> None:
+        function = self._functions[event]
+        if function is not None:
+            function(self)
+
+    def _setup_graph(self) -> None:
+        self._call("setup_graph")
+
+    def _before_train(self) -> None:
+        self._call("before_train")
+
+    def _trigger(self) -> None:
+        self._call("trigger")
+
+    def _after_train(self) -> None:
+        self._call("after_train")
+
+
 def overrides(callback: Callback, *events: str) -> bool:
     """Whether a callback does anything at one of these events."""
     kind = type(callback)
@@ -194,6 +288,31 @@ def overrides(callback: Callback, *events: str) -> bool:
     )
 
 
-def watches_steps(callback: Callback) -> bool:
+def observes_steps(callback: Callback) -> bool:
     """Whether a callback does anything at single steps."""
     return overrides(callback, "before_run", "after_run", "trigger_step")
+
+
+def name_list(names: str | Sequence[str]) -> list[str]:
+    """The names as a list; a string is one name."""
+    return [names] if isinstance(names, str) else list(names)
+
+
+def latest_scalar(callback: Callback, name: str) -> tuple[int, float] | None:
+    """The step and the value last logged as `name`; None, with a warning, if there is no value."""
+    try:
+        return callback.trainer.monitors.get_history(name)[-1]
+    except KeyError as error:
+        logger.warning("%s: %s", callback, error.args[0])
+        return None
+
+
+def run_directory(callback: Callback, own: str | Path | None = None, option: str = "") -> Path:
+    """The directory that a callback writes to: its `own`, set by an option, or that of the run."""
+    directory = own or logger.get_logger_dir()
+    if directory is None:
+        raise ValueError(
+            f"{callback} needs a directory: call logger.set_logger_dir(...) or "
+            f"logger.auto_set_dir() first{f', or pass {option}' if option else ''}"
+        )
+    return Path(directory)

@@ -9,7 +9,7 @@ import numpy as np
 
 from towerpack.core.optional import require
 
-MAX_CELLS_WITH_NUMBERS = 20  # more classes than that leave no room for them
+MAX_CELLS_WITH_NUMBERS = 20  # with more classes, numbers do not fit into the cells
 DOTS_PER_INCH = 100
 
 
@@ -52,7 +52,7 @@ def curve_picture(
 
 
 def _figure(width: float, height: float) -> tuple[Any, Any]:
-    # Not through pyplot, which would keep every figure and may open a window.
+    # pyplot would keep every figure and may open a window.
     module = require("matplotlib.figure", extra="tf")
     figure = module.Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="tight")
     return figure, figure.subplots()

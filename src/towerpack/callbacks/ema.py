@@ -1,4 +1,4 @@
-"""Averages of the weights."""
+"""Exponential moving averages of the weights."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ STEPS = "EMA_steps"
 class EMA(Callback):
     """Keeps an exponential moving average of every trainable variable.
 
-    After each step `average = decay * average + (1 - decay) * variable`, where for the first steps
-    the smaller of `decay` and `(1 + steps) / (10 + steps)` counts, so that early averages are not
-    those of the beginning (`warm_up=False` leaves that out). The averages are variables named
-    `<name>/ExponentialMovingAverage`: they are in checkpoints, and a resumed run goes on with them.
-    They begin as the weights are when training begins. The update is part of the traced step.
+    After each step `average = decay * average + (1 - decay) * variable`. In the first steps the
+    smaller of `decay` and `(1 + steps) / (10 + steps)` is used instead, so that the initial weights
+    are soon forgotten (`warm_up=False` disables that). The averages are variables named
+    `<name>/ExponentialMovingAverage`; checkpoints contain them, and a resumed run continues with
+    them. Their initial values are the weights at the start of training. The update is part of the
+    traced step.
 
-    `swapped()` puts the averages in the place of the variables while it is open: so do
-    `InferenceRunner(..., ema=ema)` and `MinSaver(..., ema=ema)`. A predictor or an export takes
+    `swapped()` puts the averages in place of the variables while it is open. So do
+    `InferenceRunner(..., ema=ema)` and `MinSaver(..., ema=ema)`. A predictor or an export reads
     them from any checkpoint of the run with `PredictConfig(..., ema=True)`.
 
     >>> ema = EMA(0.999)
@@ -49,7 +50,7 @@ class EMA(Callback):
         self.trainer.add_to_step(lambda gradients: self._update())
 
     def _before_train(self) -> None:
-        # Weights were loaded after `_setup_graph`; averages that were loaded too have a count.
+        # Weights were loaded after `_setup_graph`. A count means that averages were loaded too.
         if not int(self._steps.numpy()):
             for variable, average in self._pairs:
                 average.assign(variable)
@@ -64,7 +65,7 @@ class EMA(Callback):
 
     @contextlib.contextmanager
     def swapped(self) -> Iterator[None]:
-        """While open, the variables have their averages' values (and the averages theirs)."""
+        """While open, the variables and their averages have each other's values."""
         self._swap()
         try:
             yield
@@ -73,7 +74,9 @@ class EMA(Callback):
 
     def _swap(self) -> None:
         if not self._pairs:
-            raise RuntimeError("this EMA belongs to no trainer yet: add it to the callbacks first")
+            raise RuntimeError(
+                "this EMA is not part of a trainer yet: add it to the callbacks first"
+            )
         for variable, average in self._pairs:
             value: np.ndarray = variable.numpy()
             variable.assign(average)
@@ -81,5 +84,5 @@ class EMA(Callback):
 
 
 def is_average(name: str) -> bool:
-    """Whether a variable is one of an `EMA`'s own, by its name."""
+    """Whether the variable of this name belongs to an `EMA`."""
     return name == STEPS or name.endswith(f"/{SUFFIX}")

@@ -1,27 +1,22 @@
-"""Callbacks run as one."""
+"""Several callbacks run as one, and the time that each of them takes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from towerpack.callbacks.base import Callback, StopTraining, overrides, watches_steps
-from towerpack.callbacks.callback_clock import CallbackClock
+from towerpack.callbacks.base import Callback, StopTraining, observes_steps, overrides
 from towerpack.core import logger
-from towerpack.monitor.verdict import CallbackCost
+from towerpack.monitor import CallbackCost
 
-SLOW_SECONDS = 2.0  # in an epoch: less is nothing to speak of
-SLOW_SHARE = 0.3  # of that, for a callback to be named
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, type):
-        return f"the class {value.__name__}; write {value.__name__}()"
-    return f"{value!r} ({type(value).__name__})"
+T = TypeVar("T")
+SLOW_SECONDS = 2.0  # of all callbacks in an epoch; less is not worth a line in the log
+SLOW_SHARE = 0.3  # of that time: a callback that takes more is named
 
 
 class Callbacks(Callback):
-    """A list of callbacks, called in its order; each gets its `after_train`, whatever happens."""
+    """A list of callbacks, called in its order. Each gets its `after_train`, whatever happens."""
 
     def __init__(self, callbacks: Sequence[Callback]):
         for callback in callbacks:
@@ -29,8 +24,8 @@ class Callbacks(Callback):
                 raise TypeError(f"expected callbacks, received {_described(callback)}")
         self.callbacks = list(callbacks)
         self.clock = CallbackClock()
-        # Only those that look at single steps are asked in each of them.
-        self._watching = [cb for cb in self.callbacks if watches_steps(cb)]
+        # Only callbacks that observe single steps are called at each of them.
+        self._observing = [cb for cb in self.callbacks if observes_steps(cb)]
         self._at_run = [cb for cb in self.callbacks if overrides(cb, "before_run", "after_run")]
         self._at_step = [cb for cb in self.callbacks if overrides(cb, "trigger_step")]
 
@@ -46,7 +41,7 @@ class Callbacks(Callback):
         self._each("before_epoch", self.callbacks)
 
     def _each(self, event: str, callbacks: Sequence[Callback], at_step: bool = False) -> None:
-        """All of them; one that stops the training does so after the others have had their turn."""
+        """Calls all of them. A `StopTraining` is raised after the last one has been called."""
         stop: StopTraining | None = None
         for callback in callbacks:
             try:
@@ -57,11 +52,11 @@ class Callbacks(Callback):
             raise stop
 
     def _next_due(self) -> int | None:
-        due = [callback.next_due() for callback in self._watching]
+        due = [callback.next_due() for callback in self._observing]
         return min((step for step in due if step is not None), default=None)
 
     def fetches(self) -> list[tuple[Callback, list[str]]]:
-        """What each callback that is due wants of the coming step."""
+        """The names of the tensors that each callback which is due wants from the coming step."""
         coming = self.trainer.global_step + 1
         wanted = []
         for callback in self._at_run:
@@ -71,6 +66,7 @@ class Callbacks(Callback):
         return wanted
 
     def deliver(self, wanted: list[tuple[Callback, list[str]]], values: dict[str, Any]) -> None:
+        """Passes the values of a step to the callbacks that asked for them."""
         self.trainer.monitors.at(self.trainer.global_step, self.trainer.epoch_num)
         for callback, names in wanted:
             its = [values[name] for name in names] if names else None
@@ -86,14 +82,14 @@ class Callbacks(Callback):
         self._each("trigger_epoch", self.callbacks)
 
     def lap(self) -> dict[str, CallbackCost]:
-        """What each has cost since the last lap, by name; the slow ones are logged."""
+        """The cost of each callback since the last lap, by name. Slow callbacks are logged."""
         laps = self.clock.lap()
         costs = {name: laps[cb] for name, cb in self._by_name().items() if cb in laps}
         total = sum(cost.seconds for cost in costs.values())
         if total > SLOW_SECONDS:
             slow = [name for name in costs if costs[name].seconds > SLOW_SHARE * total]
             named = ", ".join(f"{name} {costs[name].seconds:.3g} s" for name in slow)
-            logger.info("callbacks took %.3g s of this epoch; the most: %s", total, named)
+            logger.info("callbacks took %.3g s of this epoch; the slowest: %s", total, named)
         return costs
 
     def _interrupted(self) -> None:
@@ -117,7 +113,7 @@ class Callbacks(Callback):
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """Gives each callback its own; states of callbacks that are gone are named and dropped."""
+        """Restores each callback; states of callbacks that are gone are logged and dropped."""
         known = self._by_name()
         for name, value in state.items():
             if name in known:
@@ -127,7 +123,7 @@ class Callbacks(Callback):
             logger.warning("the checkpoint has the state of %s, which this run does not use", gone)
 
     def _by_name(self) -> dict[str, Callback]:
-        """Callbacks by class and number, so that another order of different ones is no matter."""
+        """Callbacks by class and number, so that the order of different classes does not matter."""
         named: dict[str, Callback] = {}
         for callback in self.callbacks:
             base, number = str(callback), 1
@@ -137,3 +133,49 @@ class Callbacks(Callback):
                 name = f"{base} {number}"
             named[name] = callback
         return named
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}; write {value.__name__}()"
+    return f"{value!r} ({type(value).__name__})"
+
+
+class CallbackClock:
+    """Adds up the seconds of each callback, from one `lap` to the next.
+
+    The time of an action that a callback defers by `when_settled` counts for that callback too, if
+    the action was wrapped by `on_account`.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0  # of all callbacks, over all laps
+        self._costs: dict[Callback, CallbackCost] = {}
+        self._running: Callback | None = None
+
+    def call(
+        self, callback: Callback, event: Callable[..., T], *arguments: Any, at_step: bool = False
+    ) -> T:
+        """Calls one of the callback's events; `at_step` marks an event of single steps."""
+        before, self._running = self._running, callback
+        begun = time.perf_counter()
+        try:
+            return event(*arguments)
+        finally:
+            seconds = time.perf_counter() - begun
+            self._running = before
+            self.seconds += seconds
+            cost = self._costs.get(callback, CallbackCost(0.0, 0.0))
+            self._costs[callback] = CallbackCost(
+                cost.seconds + seconds, cost.at_steps + (seconds if at_step else 0.0)
+            )
+
+    def on_account(self, action: Callable[[], None]) -> Callable[[], None]:
+        """Wraps an action so that its time counts for the callback that runs now."""
+        callback = self._running
+        return action if callback is None else lambda: self.call(callback, action)
+
+    def lap(self) -> dict[Callback, CallbackCost]:
+        """The costs since the last lap."""
+        costs, self._costs = self._costs, {}
+        return costs

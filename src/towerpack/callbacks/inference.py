@@ -1,38 +1,47 @@
-"""What is computed over a validation set."""
+"""Running the tower over a validation set."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any
 
-import numpy as np
+from towerpack._tensorflow import tf
+from towerpack.callbacks.base import Callback, TrainerView
+from towerpack.callbacks.ema import EMA
+from towerpack.core.progress import Progress
+from towerpack.dataflow.base import DataFlow, as_flow
+from towerpack.input_source import InputSource, StagingInput
+from towerpack.input_source.base import EndOfData
+from towerpack.input_source.signature import InputCheck
+from towerpack.tower import TowerFunc, TracedTower
 
-from towerpack.callbacks.base import TrainerView
-from towerpack.core import logger
-from towerpack.tower import get_op_tensor_name
+Run = Callable[[list[Any]], list[Any]]
 
 
 class Inferencer:
-    """Takes in the values of some tensors over all batches of a set, and ends in scalars.
+    """Collects the values of some tensors over all batches of a set, and returns scalars.
 
     Override `_get_fetches` (names of tensors), `_before_inference`, `_on_fetches` (the values of
     one batch, in the order of the names; each batch comes exactly once, in the order of the set)
-    and `_after_inference` (the scalars to put to the monitors). `trainer` is there from
-    `_before_inference` on, for pictures say. In `_on_fetches`, `batch_size` is the number of
-    samples in the batch: weight means of a batch by it, since the last batch may be smaller. It is
-    None where the inputs disagree about their first dimension.
+    and `_after_inference` (the scalars to log). `trainer` is set from `_before_inference` on, to
+    log pictures for example. In `_on_fetches`, `batch_size` is the number of samples in the batch:
+    weight means of a batch by it, since the last batch may be smaller. It is None if the inputs
+    differ in their first dimension.
     """
 
     trainer: TrainerView
     batch_size: int | None = None
 
     def get_fetches(self) -> list[str]:
-        """Names of the tensors it wants."""
+        """The names of the tensors that it needs."""
         return list(self._get_fetches())
 
     def before_inference(self) -> None:
-        """A new pass begins."""
+        """Called before the first batch of the set."""
         self._before_inference()
 
     def on_fetches(self, values: list[Any]) -> None:
@@ -53,128 +62,250 @@ class Inferencer:
     def _after_inference(self) -> dict[str, float] | None: ...
 
 
-class ScalarStats(Inferencer):
-    """The mean of scalar tensors over a set, logged as `<prefix>_<name>`.
+class InferenceRunnerBase(Callback):
+    """The common part of inference runners; a subclass defines how batches are run (`_outputs`)."""
 
-    Each batch counts by its number of samples, so that the mean of a batch (a cost, an accuracy)
-    becomes the mean over all samples, also when the last batch is smaller. Where the size of a
-    batch is not known, because inputs differ in their first dimension, each batch counts once, and
-    a warning is logged. For another weight, such as the number of words, write an `Inferencer`.
+    def __init__(
+        self,
+        input: Any,
+        infs: Inferencer | Sequence[Inferencer],
+        tower_name: str = "InferenceTower",
+        tower_func: TowerFunc | None = None,
+        ema: EMA | None = None,
+    ):
+        self.batches = batches_of(input)
+        self.infs = [infs] if isinstance(infs, Inferencer) else list(infs)
+        for inferencer in self.infs:
+            if not isinstance(inferencer, Inferencer):
+                raise TypeError(f"expected inferencers, received {inferencer!r}")
+        self.tower_name, self.tower_func, self.ema = tower_name, tower_func, ema
 
-    >>> stats = ScalarStats(["cost", "accuracy"])
-    """
+    def _setup_graph(self) -> None:
+        self._fetches = [inferencer.get_fetches() for inferencer in self.infs]
+        self._names = list(dict.fromkeys(name for names in self._fetches for name in names))
+        self._tower_func = self.tower_func or self.trainer.tower_func
+        self.batches.setup(self._tower_func.signature)
+        self._build()
 
-    def __init__(self, names: str | Sequence[str], prefix: str = "validation"):
-        self.names = [names] if isinstance(names, str) else list(names)
-        self.prefix = prefix
-        self._warned = False
+    def _build(self) -> None:
+        raise NotImplementedError
 
-    def _get_fetches(self) -> list[str]:
-        return self.names
+    def _outputs(self, batches: Iterator[list[Any]]) -> Iterator[list[Any]]:
+        """The values of the wanted tensors for each batch, in order."""
+        raise NotImplementedError
 
-    def _before_inference(self) -> None:
-        self._values: list[list[float]] = []
-        self._sizes: list[int | None] = []
+    def _tower(self, name: str, device: str | None) -> Run:
+        tower = TracedTower(self._tower_func, self.trainer.store, name)
+        function = tower.function(None, self._names)
 
-    def _on_fetches(self, values: list[Any]) -> None:
-        for name, value in zip(self.names, values, strict=True):
-            if np.ndim(value):
-                raise ValueError(
-                    f"ScalarStats takes scalars, but {name!r} has shape {np.shape(value)}"
-                )
-        if self.batch_size == 0:  # the mean of no samples is NaN
-            return
-        self._values.append([float(value) for value in values])
-        self._sizes.append(self.batch_size)
+        def run(inputs: list[Any]) -> list[Any]:
+            with tf.device(device):
+                return [tensor.numpy() for tensor in function(*inputs)]
 
-    def _after_inference(self) -> dict[str, float]:
-        means = np.average(self._values, axis=0, weights=self._weights())
-        ops = [get_op_tensor_name(name)[0] for name in self.names]
-        return {
-            f"{self.prefix}_{op}" if self.prefix else op: float(mean)
-            for op, mean in zip(ops, means, strict=True)
-        }
+        return run
 
-    def _weights(self) -> list[int] | None:
-        known = [size for size in self._sizes if size is not None]
-        if len(known) == len(self._sizes):
-            return known
-        if not self._warned:
-            self._warned = True
-            logger.warning(
-                "ScalarStats counts every batch of %s once: the inputs differ in their first "
-                "dimension, so the number of samples in a batch is not known",
-                self.names,
-            )
-        return None
+    def _trigger(self) -> None:
+        for inferencer in self.infs:
+            inferencer.trainer = self.trainer
+            inferencer.before_inference()
+        averages = self.ema.swapped() if self.ema is not None else contextlib.nullcontext()
+        sizes: deque[int | None] = deque()  # of the batches that are being run, in order
+        done = 0
+        with (
+            averages,
+            self.batches.one_pass() as batches,
+            Progress(self.batches.size(), "validation", "batch") as bar,
+        ):
+            for outputs in self._outputs(self._measured(batches, sizes)):
+                self._deliver(outputs, sizes.popleft())
+                bar.update()
+                done += 1
+        if not done:
+            raise ValueError(f"{self.batches.name} produced no batch in a whole pass; is it empty?")
+        for inferencer in self.infs:
+            for key, value in inferencer.after_inference().items():
+                self.trainer.monitors.put_scalar(key, value)
+
+    def _measured(
+        self, batches: Iterator[list[Any]], sizes: deque[int | None]
+    ) -> Iterator[list[Any]]:
+        for batch in batches:
+            sizes.append(batch_size(batch, self._tower_func.signature))
+            yield batch
+
+    def _deliver(self, outputs: list[Any], size: int | None) -> None:
+        values = dict(zip(self._names, outputs, strict=True))
+        for inferencer, names in zip(self.infs, self._fetches, strict=True):
+            inferencer.batch_size = size
+            inferencer.on_fetches([values[name] for name in names])
+
+    def _after_train(self) -> None:
+        self.batches.close()
 
 
-class ClassificationError(Inferencer):
-    """The share of wrong samples in the whole set, exact for batches of any sizes.
+class InferenceRunner(InferenceRunnerBase):
+    """Runs a whole set through the tower under `is_training=False`, at each trigger.
 
-    `wrong_tensor` is a vector with 1 (or True) for each wrong sample of a batch. It is summed in
-    float64, whatever its type.
+    `input` is a flow or any input source. The variables are those in training, or their averages
+    if an `EMA` is given. Every batch is used exactly once, in order, including a smaller last one.
+    The scalars of the inferencers are logged. `device` is the number of a GPU, or -1 for the CPU.
+
+    >>> from towerpack.dataflow import FakeData
+    >>> flow = FakeData([[8, 4], [8]], size=3, dtype=["float32", "int32"])
+    >>> from towerpack.callbacks import ScalarStats
+    >>> runner = InferenceRunner(flow, ScalarStats("cost"))
     """
 
     def __init__(
-        self, wrong_tensor: str = "incorrect_vector", summary_name: str = "validation_error"
+        self,
+        input: Any,
+        infs: Inferencer | Sequence[Inferencer],
+        tower_name: str = "InferenceTower",
+        tower_func: TowerFunc | None = None,
+        device: int = 0,
+        ema: EMA | None = None,
     ):
-        self.wrong_tensor, self.summary_name = wrong_tensor, summary_name
+        super().__init__(input, infs, tower_name, tower_func, ema)
+        self.device = device
 
-    def _get_fetches(self) -> list[str]:
-        return [self.wrong_tensor]
+    def _build(self) -> None:
+        (device,) = inference_devices([self.device])
+        self._run = self._tower(self.tower_name, device)
 
-    def _before_inference(self) -> None:
-        self._wrong, self._total = 0.0, 0
-
-    def _on_fetches(self, values: list[Any]) -> None:
-        (vector,) = values
-        if np.ndim(vector) != 1:
-            raise ValueError(
-                f"expected {self.wrong_tensor!r} to be a vector with one value per sample, "
-                f"received shape {np.shape(vector)}"
-            )
-        self._wrong += float(np.sum(np.asarray(vector, np.float64)))
-        self._total += len(vector)
-
-    def _after_inference(self) -> dict[str, float]:
-        return {self.summary_name: self._wrong / self._total if self._total else math.nan}
+    def _outputs(self, batches: Iterator[list[Any]]) -> Iterator[list[Any]]:
+        return (self._run(batch) for batch in batches)
 
 
-class BinaryClassificationStats(Inferencer):
-    """Precision and recall of a binary decision over the whole set.
+class DataParallelInferenceRunner(InferenceRunnerBase):
+    """An `InferenceRunner` with one tower on each of several devices, which run in parallel.
 
-    `pred_tensor_name` and `label_tensor_name` are vectors of 0 and 1. Logged as
-    `<prefix>_precision` and `<prefix>_recall`; 0 where there is nothing to divide by.
-
-    >>> stats = BinaryClassificationStats("decision", "label")
+    The results are those of one tower: every batch exactly once, delivered in order, for any number
+    of batches and any size of the last. `gpus` is a number of GPUs or a list of their numbers;
+    without GPUs, the CPU devices of TensorFlow are used instead.
     """
 
-    def __init__(self, pred_tensor_name: str, label_tensor_name: str, prefix: str = "val"):
-        self.names, self.prefix = [pred_tensor_name, label_tensor_name], prefix
+    def __init__(
+        self,
+        input: Any,
+        infs: Inferencer | Sequence[Inferencer],
+        gpus: int | Sequence[int],
+        tower_name: str = "InferenceTower",
+        tower_func: TowerFunc | None = None,
+        ema: EMA | None = None,
+    ):
+        super().__init__(input, infs, tower_name, tower_func, ema)
+        self.gpus = list(range(gpus)) if isinstance(gpus, int) else list(gpus)
+        if not self.gpus or min(self.gpus) < 0:
+            raise ValueError(f"expected a number of GPUs or a list of them, received {gpus!r}")
 
-    def _get_fetches(self) -> list[str]:
-        return self.names
+    def _build(self) -> None:
+        self._runs = [
+            self._tower(f"{self.tower_name}{number}", device)
+            for number, device in enumerate(inference_devices(self.gpus))
+        ]
 
-    def _before_inference(self) -> None:
-        self._hits = self._predicted = self._real = 0
+    def _outputs(self, batches: Iterator[list[Any]]) -> Iterator[list[Any]]:
+        with ThreadPoolExecutor(len(self._runs), "DataParallelInference") as threads:
+            while group := list(islice(batches, len(self._runs))):
+                runs = self._runs[: len(group)]
+                yield from threads.map(lambda run, batch: run(batch), runs, group)
 
-    def _on_fetches(self, values: list[Any]) -> None:
-        prediction, label = (np.asarray(value) for value in values)
-        for name, array in zip(self.names, (prediction, label), strict=True):
-            if not np.isin(array, (0, 1)).all():
-                raise ValueError(f"expected 0 and 1 in {name!r}, received {np.unique(array)[:5]}")
-        if prediction.shape != label.shape:
-            raise ValueError(
-                f"expected {self.names} to have one shape, received {prediction.shape} and "
-                f"{label.shape}"
-            )
-        self._hits += int(np.sum((prediction == 1) & (label == 1)))
-        self._predicted += int(np.sum(prediction == 1))
-        self._real += int(np.sum(label == 1))
 
-    def _after_inference(self) -> dict[str, float]:
-        return {
-            f"{self.prefix}_precision": self._hits / self._predicted if self._predicted else 0.0,
-            f"{self.prefix}_recall": self._hits / self._real if self._real else 0.0,
-        }
+def inference_devices(numbers: Sequence[int]) -> list[str | None]:
+    """The devices of these numbers: -1 is the CPU; None leaves the choice to TensorFlow."""
+    gpus = len(tf.config.list_logical_devices("GPU"))
+    if gpus:
+        if max(numbers) >= gpus:
+            raise ValueError(f"expected GPUs of 0 to {gpus - 1}, received {list(numbers)}")
+        return ["/cpu:0" if number < 0 else f"/gpu:{number}" for number in numbers]
+    cpus = len(tf.config.list_logical_devices("CPU"))
+    return [None if len(numbers) == 1 else f"/cpu:{max(number, 0) % cpus}" for number in numbers]
+
+
+def batch_size(inputs: Sequence[Any], signature: Sequence[Any]) -> int | None:
+    """The number of samples in a batch: the first dimension of its inputs.
+
+    Inputs that the model declares with a fixed size are ignored if others have an open batch size.
+    None if the sizes differ.
+    """
+    open_ = [x for x, spec in zip(inputs, signature, strict=True) if not _is_fixed(spec.shape)]
+    sizes = {int(x.shape[0]) for x in open_ or inputs[:1] if len(x.shape)}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _is_fixed(shape: Any) -> bool:
+    return shape.rank == 0 or (shape.rank is not None and shape[0] is not None)
+
+
+class FlowBatches:
+    """The batches of a flow. Each pass reads epoch 0, so a validation set always has one order."""
+
+    def __init__(self, flow: DataFlow):
+        self.flow, self.name = flow, type(flow).__name__
+
+    def setup(self, signature: Sequence[Any]) -> None:
+        self._check = InputCheck(signature, self.name)
+
+    def size(self) -> int | None:
+        """The number of batches in a pass; None if it is unknown."""
+        try:
+            return len(self.flow)
+        except TypeError:
+            return None
+
+    @contextlib.contextmanager
+    def one_pass(self) -> Iterator[Iterator[list[Any]]]:
+        """Every batch of the set exactly once, in its order."""
+        with self.flow.iterate(0) as datapoints:
+            yield (list(self._check(datapoint)) for datapoint in datapoints)
+
+    def close(self) -> None: ...
+
+
+class SourceBatches:
+    """The batches of an input source: `size()` of them in each pass, or all until it ends."""
+
+    def __init__(self, source: InputSource):
+        self.source, self.name = source, type(source).__name__
+
+    def setup(self, signature: Sequence[Any]) -> None:
+        self.source.setup(signature)
+        self._read = tf.function(self.source.get_input_tensors, autograph=False)
+
+    def size(self) -> int | None:
+        return self.source.size()
+
+    @contextlib.contextmanager
+    def one_pass(self) -> Iterator[Iterator[list[Any]]]:
+        self.source.reset_state()
+        self.source.start()
+        yield self._batches()
+
+    def _batches(self) -> Iterator[list[Any]]:
+        size, done = self.size(), 0
+        while size is None or done < size:
+            try:
+                self.source.wait(1, done)
+                inputs = self._read()
+            except (EndOfData, tf.errors.OutOfRangeError) as end:
+                self.source.raise_failure()
+                if size is not None:
+                    raise RuntimeError(
+                        f"expected {size} batches from {self.name}, according to its size, but it "
+                        f"ended after {done}"
+                    ) from end
+                return
+            done += 1
+            yield list(inputs)
+
+    def close(self) -> None:
+        self.source.close()
+
+
+def batches_of(data: Any) -> FlowBatches | SourceBatches:
+    if isinstance(data, StagingInput):
+        raise ValueError(
+            "expected a flow or an input source without staging, received StagingInput, which "
+            "would hold back the last batches of a pass. Pass the input inside it"
+        )
+    return SourceBatches(data) if isinstance(data, InputSource) else FlowBatches(as_flow(data))

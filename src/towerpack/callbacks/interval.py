@@ -1,4 +1,4 @@
-"""When something that happens now and then is to happen."""
+"""When something that happens at intervals is due."""
 
 from __future__ import annotations
 
@@ -6,17 +6,40 @@ import time
 from dataclasses import dataclass, field
 
 from towerpack.callbacks.base import TrainerView
-from towerpack.callbacks.epoch_end import EpochEnd
 from towerpack.core.every import Every, Moment, every
+
+
+class EpochEnd:
+    """The global step of the last step of the current epoch, for `_next_due`.
+
+    It is computed once in each epoch, when it is first asked for between two steps: later, in
+    `_before_run`, the trainer's `local_step` is ahead of its `global_step`.
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[TrainerView, int] | None = None
+        self._step = 0
+
+    def step(self, trainer: TrainerView) -> int:
+        done = trainer.global_step
+        known = self._of is not None and self._of == (trainer, trainer.epoch_num)
+        if not known or not done < self._step <= done + trainer.steps_per_epoch:
+            self._of = (trainer, trainer.epoch_num)
+            self._step = done + trainer.steps_per_epoch - 1 - trainer.local_step
+        return self._step
+
+    def position(self, trainer: TrainerView) -> int:
+        """The number of steps of the epoch that are done after the coming one."""
+        return trainer.steps_per_epoch - (self.step(trainer) - trainer.global_step - 1)
 
 
 @dataclass
 class Interval:
-    """Any of several intervals, looked at along a run.
+    """Any of several intervals, checked along a run.
 
     Steps and epochs count from the beginning of the model, not of the process, so that a resumed
     run acts where the uninterrupted one would have. Time counts from the start of the process's
-    run, and is looked at between two calls of the step function.
+    run, and is checked between two calls of the step function.
     """
 
     parts: list[Every]
@@ -26,17 +49,17 @@ class Interval:
         self._started = time.monotonic()
         self._last = Moment(trainer.global_step)
 
-    def next_step(self, trainer: TrainerView, first: int) -> int | None:
-        """The next step, not before `first`, that an interval of steps names."""
+    def next_step(self, first: int) -> int | None:
+        """The next step, not before `first`, at which an interval of steps ends."""
         counts = [int(part.count) for part in self.parts if part.unit == "steps"]
         return min((-(-first // count) * count for count in counts), default=None)
 
     def due_step(self, trainer: TrainerView) -> bool:
-        """Whether an interval of steps or of time has passed since the last look."""
+        """Whether an interval of steps or of time has passed since the last check."""
         return self._passed(trainer, ("steps", "seconds"))
 
     def due_time(self, trainer: TrainerView) -> bool:
-        """Whether an interval of time has passed since the last look."""
+        """Whether an interval of time has passed since the last check."""
         return self._passed(trainer, ("seconds",))
 
     def _passed(self, trainer: TrainerView, units: tuple[str, ...]) -> bool:
@@ -45,27 +68,27 @@ class Interval:
         return any(part.due(now, last) for part in self.parts if part.unit in units)
 
     def is_step(self, step: int) -> bool:
-        """Whether an interval of steps names this one."""
-        return any(step % part.count == 0 for part in self.parts if part.unit == "steps")
+        """Whether an interval of steps ends at this one."""
+        return self._ends_at(step, "steps")
 
     def is_epoch(self, epoch: int) -> bool:
-        """Whether an interval of epochs names this one."""
-        return any(epoch % part.count == 0 for part in self.parts if part.unit == "epochs")
+        """Whether an interval of epochs ends with this one."""
+        return self._ends_at(epoch, "epochs")
+
+    def _ends_at(self, number: int, unit: str) -> bool:
+        return any(number % part.count == 0 for part in self.parts if part.unit == unit)
 
     def last_of_run(self, trainer: TrainerView) -> int | None:
-        """The very last step of the run, in its last epoch; None in others."""
+        """The very last step of the run, in its last epoch; None in other epochs."""
         return self._end.step(trainer) if trainer.epoch_num == trainer.max_epoch else None
-
-    def __str__(self) -> str:
-        return " or ".join(str(part) for part in self.parts)
 
 
 def interval_of(
-    every_k_steps: int | str | Every | None,
-    every_k_epochs: int | None,
+    every_k_steps: int | str | Every | None = None,
+    every_k_epochs: int | None = None,
     interval: str | Every | None = None,
 ) -> Interval:
-    """The interval that these arguments ask for; the first may also be one of `every`'s texts."""
+    """The interval of these arguments; the first may also be a text for `every`."""
     parts: list[Every] = []
     if isinstance(every_k_steps, str | Every):
         parts.append(every(every_k_steps))
@@ -76,6 +99,11 @@ def interval_of(
     if interval is not None:
         parts.append(every(interval))
     return Interval(parts)
+
+
+def earliest(*steps: int | None) -> int | None:
+    """The smallest of the steps that are known; None if none is."""
+    return min((step for step in steps if step is not None), default=None)
 
 
 def _checked(count: int, name: str) -> int:

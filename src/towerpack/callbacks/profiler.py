@@ -1,4 +1,4 @@
-"""Traces of single steps, for TensorBoard's profiler."""
+"""Traces of steps for TensorBoard's profiler."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from towerpack._tensorflow import tf
-from towerpack.callbacks.base import Callback
-from towerpack.callbacks.tensors import run_directory
+from towerpack.callbacks.base import Callback, run_directory
 from towerpack.core import logger
 
 
 class Profiler(Callback):
     """Records a trace from step `first` to step `last`, counted from the start of this run.
 
-    It shows what really runs: steps that nobody watches are fused in the trace as well. It is
+    It shows what really runs: steps that no callback observes are fused in the trace as well. It is
     written to `logdir`, by default the run's directory, where TensorBoard's profile plugin finds
-    it. The first steps are slow for reasons of their own; so it begins with the eleventh.
+    it. The first steps are slower than the others, so it begins with the eleventh.
 
     >>> trace = Profiler(first=20, last=30)
     """
@@ -29,7 +28,7 @@ class Profiler(Callback):
         self._recording = False
 
     def _before_train(self) -> None:
-        self._directory = Path(self.logdir) if self.logdir else run_directory(self)
+        self._directory = run_directory(self, self.logdir, "logdir")
         self._started_at = self.global_step
         self._done = False
 
@@ -59,9 +58,9 @@ class Profiler(Callback):
 
 
 class GraphProfiler(Callback):
-    """Records a trace of each step by itself: to be used inside `PeriodicCallback` or the like.
+    """Records a separate trace of each step; use it inside `PeriodicCallback` or the like.
 
-    The arguments are those of old scripts: every trace holds what they asked for (operations, their
+    The arguments exist for old scripts: every trace contains what they selected (operations, their
     devices, times and memory).
 
     >>> from towerpack.callbacks import PeriodicCallback
@@ -87,7 +86,7 @@ class GraphProfiler(Callback):
         self._stop()
 
     def _after_train(self) -> None:
-        self._stop()  # the step has failed
+        self._stop()  # after a step that failed
 
     def _stop(self) -> None:
         if self._recording:
@@ -99,6 +98,4 @@ def start_trace(directory: Path) -> None:
     try:
         tf.profiler.experimental.start(str(directory))
     except tf.errors.AlreadyExistsError as error:
-        raise RuntimeError(
-            "a trace is being recorded already: use one profiler at a time"
-        ) from error
+        raise RuntimeError("another trace is being recorded: use one profiler at a time") from error

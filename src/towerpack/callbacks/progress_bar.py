@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from towerpack.callbacks.base import Callback
-from towerpack.callbacks.epoch_end import EpochEnd
+from towerpack.callbacks.base import Callback, name_list
+from towerpack.callbacks.interval import EpochEnd
 from towerpack.core.progress import Progress
 
-FETCHES_PER_EPOCH = 20  # often enough to see a trend, too seldom to cost anything
-NOTE_SECONDS = 0.5  # a person reads no faster
+FETCHES_PER_EPOCH = 20  # often enough to show a trend, and cheap
+NOTE_SECONDS = 0.5  # between two updates of the scalars; people do not read faster
 
 
 class ProgressBar(Callback):
@@ -21,10 +21,9 @@ class ProgressBar(Callback):
 
     The speed is in steps, and in samples if the size of the batches is known in advance.
 
-    `names` are names of scalars: what was put to the monitors, moving averages of the tower
-    (`add_moving_summary`), or else tensors of the tower, which are fetched about twenty times an
-    epoch. It never breaks the fusion of steps otherwise: the bar moves by as many steps as were
-    done.
+    `names` are names of logged scalars, of moving averages of the tower (`add_moving_summary`), or
+    else of tensors of the tower, which are fetched about twenty times an epoch. Apart from that it
+    does not prevent the fusion of steps: the bar advances by the number of steps done.
 
     >>> bar = ProgressBar(["cost"])
     """
@@ -32,7 +31,7 @@ class ProgressBar(Callback):
     _bar: Progress | None = None
 
     def __init__(self, names: str | Sequence[str] = ()):
-        self.names = [names] if isinstance(names, str) else list(names)
+        self.names = name_list(names)
         self._shown = self.names
         self._end = EpochEnd()
 
@@ -47,7 +46,7 @@ class ProgressBar(Callback):
     def _in_tower(self, name: str) -> bool:
         try:
             self.trainer.tower_func.towers.training()[0].get_tensor(name)
-        except (KeyError, IndexError, RuntimeError):  # it is what will be put to the monitors
+        except (KeyError, IndexError, RuntimeError):  # a scalar that will be logged
             return False
         return True
 
@@ -62,7 +61,7 @@ class ProgressBar(Callback):
         description = f"epoch {trainer.epoch_num}{last}"
         self._bar = Progress(trainer.steps_per_epoch, description, "step", self._samples)
         self._bar.__enter__()
-        self._bar.update(self.local_step + 1)  # not 0 in an epoch that was interrupted
+        self._bar.update(self.local_step + 1)  # more than 0 in an epoch that was interrupted
         self._seen_step = self.global_step
         self._noted = 0.0
 
@@ -70,7 +69,7 @@ class ProgressBar(Callback):
         if not self._to_fetch:
             return None
         every = max(1, self.trainer.steps_per_epoch // FETCHES_PER_EPOCH)
-        # Beginning with the first step, so that the step is traced with them at once.
+        # Begin with the first step, so that the step is traced with them at once.
         return self.global_step + 1 + (1 - self._end.position(self.trainer)) % every
 
     def _before_run(self) -> Sequence[str] | None:
@@ -80,7 +79,7 @@ class ProgressBar(Callback):
         for name, value in zip(self._to_fetch, values or [], strict=True):
             if np.ndim(value):
                 raise ValueError(
-                    f"ProgressBar shows scalars, but {name!r} has shape {np.shape(value)}"
+                    f"ProgressBar expects scalars, but {name!r} has shape {np.shape(value)}"
                 )
             self._fetched[name] = float(value)
 
@@ -106,18 +105,15 @@ class ProgressBar(Callback):
             return self._fetched.get(name)
         try:
             return self.trainer.monitors.get_latest(name)
-        except KeyError:  # nothing was put yet: in the first epoch, say
+        except KeyError:  # not logged yet, for example in the first epoch
             return None
 
     def _after_epoch(self) -> None:
         if self._bar:
             self._bar.note(self._note())
-        self._close()
+        self._after_train()
 
     def _after_train(self) -> None:
-        self._close()
-
-    def _close(self) -> None:
         if self._bar:
             self._bar.__exit__(None, None, None)
             self._bar = None

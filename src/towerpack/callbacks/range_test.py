@@ -1,4 +1,4 @@
-"""Which learning rate to begin with."""
+"""Finding a learning rate to begin with."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from towerpack.callbacks.hyperparam import HyperParam, as_param
 from towerpack.core import logger
 
 SMOOTHING = 0.9  # of the cost, which is noisy from batch to batch
-STRETCHES = 10  # of the range of rates, in each of which the cost falls steeply or not
+SECTIONS = 10  # of the range of rates; the slope of the cost is measured over one of them
 
 
 class LearningRateRangeTest(Callback):
-    """Raises the learning rate from `lowest` to `highest`, step by step, and shows the cost.
+    """Raises the learning rate from `lowest` to `highest`, step by step, and plots the cost.
 
     After `steps` steps, or when the smoothed cost has grown to `stop_factor` times its best, it
-    puts a picture (`learning_rate_range_test`) and the scalar `suggested_learning_rate`, where the
-    cost fell fastest on its way to the lowest, and stops training. For a run of its own: the
-    weights are worth nothing afterwards.
+    logs a picture (`learning_rate_range_test`) and the scalar `suggested_learning_rate`, the rate
+    at which the cost fell fastest before its minimum, and stops training. Use a separate run for
+    it: the weights are useless afterwards.
 
     >>> test = LearningRateRangeTest(cost="cost", highest=10.0)
     """
@@ -69,8 +69,8 @@ class LearningRateRangeTest(Callback):
 
     def _trigger_step(self) -> None:
         latest = self.costs[-1]
-        blown_up = not math.isfinite(latest) or latest > self.stop_factor * min(self.costs)
-        if len(self.rates) == self.steps or blown_up:
+        diverged = not math.isfinite(latest) or latest > self.stop_factor * min(self.costs)
+        if len(self.rates) == self.steps or diverged:
             self._finish()
             raise StopTraining("the range test is complete")
 
@@ -78,12 +78,12 @@ class LearningRateRangeTest(Callback):
         finite = np.isfinite(self.costs)
         rates, costs = np.asarray(self.rates)[finite], np.asarray(self.costs)[finite]
         if len(rates) < 3:
-            logger.warning("the cost blew up at once: begin the range test with a smaller rate")
+            logger.warning("the cost diverged at once: begin the range test with a smaller rate")
             return
         self.suggestion = steepest_rate(rates, costs)
         monitors = self.trainer.monitors
         if self.suggestion is None:
-            title = "it never fell"
+            title = "the cost never fell"
             logger.warning("the cost did not fall at any %s up to %.3g", self.param, rates[-1])
         else:
             title = f"steepest at {self.suggestion:.3g}"
@@ -111,9 +111,10 @@ class LearningRateRangeTest(Callback):
 
 
 def steepest_rate(rates: np.ndarray, costs: np.ndarray) -> float | None:
-    """Where the cost falls fastest, by orders of the rate, before it is at its lowest.
+    """The rate, on a logarithmic scale, at which the cost falls fastest before its minimum.
 
-    Behind that it grows and jumps about, and some of the jumps are steep. None if it never fell.
+    After its minimum the cost grows and jumps, and some of the jumps are steep. None if it never
+    fell.
 
     >>> steepest_rate(np.float64([1, 10, 100, 1000, 10_000]), np.float64([9, 8, 3, 30, 10]))
     100.0
@@ -121,8 +122,8 @@ def steepest_rate(rates: np.ndarray, costs: np.ndarray) -> float | None:
     lowest = int(costs.argmin())
     if lowest == 0:
         return None
-    # Over a stretch: from one step to the next a cost falls and rises by chance.
-    reach = max(1, len(costs) // STRETCHES // 2)
+    # Over a section: from one step to the next a cost falls and rises by chance.
+    reach = max(1, len(costs) // SECTIONS // 2)
     middle = np.arange(lowest + 1)
     left, right = np.maximum(middle - reach, 0), np.minimum(middle + reach, lowest)
     slope = (costs[right] - costs[left]) / (np.log(rates[right]) - np.log(rates[left]))

@@ -1,24 +1,120 @@
-"""Schedules as functions of the epochs finished, for `HyperParamSetterWithFunc`.
-
-Each returns a function of (epochs finished, value now), which ignores the value. Epochs may be
-fractions: `PeriodicTrigger(HyperParamSetterWithFunc(...), every_k_steps=100)` follows smoothly.
-"""
+"""Schedules of hyperparameters: tables of epochs or steps, and functions of the epochs finished."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from typing import Any
 
-Schedule = Callable[[float, Any], float]
+from towerpack.callbacks.hyperparam import HyperParam, HyperParamSetter
+from towerpack.core import logger
+
+INTERPOLATIONS = (None, "linear")
+Schedule = Callable[[float, Any], float]  # of (epochs finished, value now)
+
+
+class ScheduledHyperParamSetter(HyperParamSetter):
+    """Sets a hyperparameter at given epochs or steps.
+
+    `schedule` is [(point, value)]: the value is set **after** that epoch (or, with
+    `step_based=True`, that step) is complete, and 0 means before training. Between the points the
+    value stays, or with `interp='linear'` it is interpolated; before the first and after the last
+    point it is not touched. A run that begins in the middle gets the value that is due there, and
+    logs that, unless `set_at_beginning=False`.
+
+    Based on steps, only the steps of the points run by themselves. A linear schedule changes the
+    value after every step between its first and last point, so those steps cannot be fused.
+
+    >>> rate = ScheduledHyperParamSetter("learning_rate", [(0, 0.1), (30, 0.01), (60, 0)])
+    """
+
+    def __init__(
+        self,
+        param: str | HyperParam,
+        schedule: Sequence[tuple[int, float]],
+        interp: str | None = None,
+        step_based: bool = False,
+        set_at_beginning: bool = True,
+    ):
+        super().__init__(param)
+        self.schedule = _checked(schedule)
+        if interp not in INTERPOLATIONS:
+            raise ValueError(f"expected interp of {list(INTERPOLATIONS)}, received {interp!r}")
+        self.interp, self.step_based, self.set_at_beginning = interp, step_based, set_at_beginning
+        self.logs_each_change = interp is None
+        self._points = [point for point, _ in self.schedule]
+
+    def value_at(self, point: float) -> Any:
+        """The value that holds after `point`; None before the first."""
+        index = bisect_right(self._points, point) - 1
+        if index < 0:
+            return None
+        start, value = self.schedule[index]
+        if self.interp is None or index == len(self.schedule) - 1:
+            return value
+        end, following = self.schedule[index + 1]
+        return value + (point - start) / (end - start) * (following - value)
+
+    def _before_train(self) -> None:
+        # Only complete epochs count: a run may resume in the middle of one.
+        point = self.global_step if self.step_based else self.trainer.starting_epoch - 1
+        value = self.value_at(point)
+        if value is None or not self.set_at_beginning:
+            return
+        before = self.get_current_value()
+        self.param.set_value(value)
+        if point > 0 and before != self.get_current_value():
+            logger.warning(
+                "%s is set to %s, as scheduled for after %s %d, where this run begins; it was %s",
+                self.param,
+                value,
+                "step" if self.step_based else "epoch",
+                point,
+                before,
+            )
+
+    def _next_due(self) -> int | None:
+        if not self.step_based:
+            return None
+        done = self.global_step
+        following = next((point for point in self._points if point > done), None)
+        inside = self._points[0] <= done < self._points[-1]
+        return done + 1 if self.interp is not None and inside else following
+
+    def _trigger_step(self) -> None:
+        if self.step_based:
+            self._set_param()
+
+    def _get_value_to_set(self) -> Any:
+        point = self.global_step if self.step_based else self.epoch_num
+        if self.interp is None:
+            return dict(self.schedule).get(point)
+        return self.value_at(point) if point <= self._points[-1] else None
+
+    def _trigger(self) -> None:
+        if self.step_based:  # the step has set it already
+            self._put_used_value()
+        else:
+            super()._trigger()
+
+
+def _checked(schedule: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    points = [point for point, _ in schedule]
+    whole = all(int(point) == point for point in points)
+    if not schedule or not whole or points[0] < 0 or sorted(set(points)) != points:
+        raise ValueError(f"expected increasing whole numbers >= 0 as points, received {points}")
+    return [(int(point), value) for point, value in schedule]
 
 
 def warmup(
     peak: float, epochs: float, start: float = 0.0, then: Schedule | None = None
 ) -> Schedule:
-    """Rises from `start` to `peak` in a straight line, then stays, or follows `then`.
+    """A linear rise from `start` to `peak`; then the value stays, or follows `then`.
 
-    `then` counts from the end of the rise.
+    `then` counts epochs from the end of the rise. Like all schedules here, the result is a function
+    of (epochs finished, value now) for `HyperParamSetterWithFunc`; it ignores the value. Epochs may
+    be fractions: `PeriodicTrigger(HyperParamSetterWithFunc(...), every_k_steps=100)` is smooth.
 
     >>> rate = warmup(0.1, epochs=5)
     >>> rate(0, None), rate(2.5, None), rate(80, None)
@@ -35,7 +131,7 @@ def warmup(
 
 
 def cosine(peak: float, total: float, final: float = 0.0, warmup: float = 0.0) -> Schedule:
-    """Falls from `peak` to `final` in half a wave by epoch `total`; `warmup` epochs rise to it.
+    """A linear rise over `warmup` epochs to `peak`, then half a cosine to `final` at epoch `total`.
 
     >>> rate = cosine(1.0, total=10)
     >>> rate(0, None), round(rate(5, None), 6), round(rate(10, None), 6), round(rate(12, None), 6)
@@ -49,7 +145,7 @@ def cosine(peak: float, total: float, final: float = 0.0, warmup: float = 0.0) -
         if finished < warmup:
             return peak * finished / warmup
         share = min(1.0, (finished - warmup) / (total - warmup))
-        return final + (peak - final) * (1 + math.cos(math.pi * share)) / 2
+        return _half_cosine(peak, final, share)
 
     return value
 
@@ -57,9 +153,9 @@ def cosine(peak: float, total: float, final: float = 0.0, warmup: float = 0.0) -
 def one_cycle(
     peak: float, total: float, start: float | None = None, final: float = 0.0, rise: float = 0.3
 ) -> Schedule:
-    """Rises from `start` over a share `rise` of the epochs, then falls to `final`, both in waves.
+    """Half a cosine from `start` to `peak` in the share `rise` of the epochs, then one to `final`.
 
-    `start` is a 25th of `peak` by default.
+    `start` is `peak / 25` by default.
 
     >>> rate = one_cycle(1.0, total=10)
     >>> round(rate(0, None), 6), rate(3, None), round(rate(10, None), 6)
@@ -73,12 +169,14 @@ def one_cycle(
 
     def value(finished: float, now: Any = None) -> float:
         if finished <= top:
-            share = finished / top
-            return peak + (first - peak) * (1 + math.cos(math.pi * share)) / 2
-        share = min(1.0, (finished - top) / (total - top))
-        return final + (peak - final) * (1 + math.cos(math.pi * share)) / 2
+            return _half_cosine(first, peak, finished / top)
+        return _half_cosine(peak, final, min(1.0, (finished - top) / (total - top)))
 
     return value
+
+
+def _half_cosine(start: float, end: float, share: float) -> float:
+    return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
 
 
 def _check_positive(**numbers: float) -> None:

@@ -1,32 +1,36 @@
-"""The summaries of a tower."""
+"""Summaries of the tower, its gradients, its graph and its variables."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from towerpack.callbacks.base import Callback
-from towerpack.callbacks.epoch_end import EpochEnd
-from towerpack.callbacks.interval import interval_of
+from towerpack._tensorflow import tf
+from towerpack.callbacks.base import Callback, name_list
+from towerpack.callbacks.interval import EpochEnd, earliest, interval_of
+from towerpack.core import logger
 from towerpack.core.every import Every
 from towerpack.tower import get_op_tensor_name
+from towerpack.tower.gradproc import global_norm
 from towerpack.tower.summary import ALL_SUMMARIES
 
-POINTS_PER_EPOCH = 20  # of a moving average: enough to see a trend, too few to cost anything
-FEWEST_STEPS = 100  # between two of them: each ends a call of many steps early
+POINTS_PER_EPOCH = 20  # of a moving average: enough to show a trend, and cheap
+FEWEST_STEPS = 100  # between two of them, since each ends a call of many steps early
 
 
 class MovingAverageSummary(Callback):
-    """Puts what `add_moving_summary` has averaged, and the input's numbers, to the monitors.
+    """Logs the averages of `add_moving_summary` and the statistics of the input.
 
-    The averages live on the device and are updated inside the step: this reads them at the end of
-    each epoch and, in long epochs, about twenty times within it, and keeps them for a restart. The
-    cost is among them by default.
-    `collection` and `train_op` are taken for the sake of old scripts; here there is one collection,
-    and its updates are always part of the step.
+    The averages live on the device and are updated inside the step. They are read at the end of
+    each epoch and, in long epochs, about twenty times within it, and they survive a restart. The
+    cost is one of them by default.
+
+    `collection` and `train_op` exist for old scripts: there is one collection, and its updates are
+    always part of the step.
     """
 
     def __init__(self, collection: Any = None, train_op: Any = None):
@@ -49,7 +53,7 @@ class MovingAverageSummary(Callback):
     def _put_averages(self) -> None:
         monitors = self.trainer.monitors
         for name, average in self.trainer.moving_averages.items():
-            if not monitors.has_put(name):  # by KerasMetrics, say, as the mean over the epoch
+            if not monitors.has_put(name):  # KerasMetrics logs the mean over the epoch instead
                 monitors.put_scalar(name, average.value())
 
     def _trigger(self) -> None:
@@ -73,22 +77,22 @@ class MergeAllSummaries(Callback):
     """Computes the tower's summaries with the last step of each epoch, and every `period`.
 
     `period` is a number of steps, counted in each epoch, or an interval such as `'500 steps'` of
-    the model or `'10 min'`; 0 means none.
+    the model or `'10 min'`; 0 means no period.
 
-    They are those of `add_tensor_summary`, `add_param_summary` and the like, and those of
-    `tf.summary` and `tf.compat.v1.summary` called in the main tower. All go to all monitors; of
-    `tf.summary`, what is no scalar, image or text goes to those that take TensorBoard's messages.
-    Other steps do not compute them, and are free to be fused.
+    The summaries are those of `add_tensor_summary`, `add_param_summary` and the like, and those of
+    `tf.summary` and `tf.compat.v1.summary` called in the main tower. All go to all monitors, except
+    that summaries of `tf.summary` other than scalars, images and text go only to monitors that take
+    TensorBoard's messages. Other steps do not compute them and may be fused.
 
-    `run_alone` and `key` are taken for the sake of old scripts: summaries are always computed by a
-    step, which takes its own batch, and there is one collection of them.
+    `run_alone` and `key` exist for old scripts: summaries are always computed by a training step,
+    and there is one collection of them.
     """
 
     def __init__(self, period: int | str | Every = 0, run_alone: bool = False, key: Any = None):
         if isinstance(period, int) and period < 0:
             raise ValueError(f"expected period >= 0, received {period}")
         self.period, self.run_alone, self.key = period, run_alone, key
-        self._interval = interval_of(None if isinstance(period, int) else period, None)
+        self._interval = interval_of(None if isinstance(period, int) else period)
         self._end = EpochEnd()
         self._has_any: bool | None = None
         self._time_is_up = False
@@ -98,22 +102,19 @@ class MergeAllSummaries(Callback):
         self._time_is_up = False
 
     def _next_of_period(self) -> int | None:
-        """The next step that the period names."""
+        """The next step at which the period ends."""
         coming = self.global_step + 1
         if isinstance(self.period, int):
             return coming + -self._end.position(self.trainer) % self.period if self.period else None
         self._time_is_up = self._interval.due_time(self.trainer) or self._time_is_up
-        return coming if self._time_is_up else self._interval.next_step(self.trainer, coming)
+        return coming if self._time_is_up else self._interval.next_step(coming)
 
     def _next_due(self) -> int | None:
         if self._has_any is False:
             return None
-        due, coming = self._end.step(self.trainer), self.global_step + 1
-        of_period = self._next_of_period()
-        if of_period is not None:
-            due = min(due, of_period)
-        if due == coming and self._has_any is None:
-            # Asked only now, since to find out takes the trainer some time.
+        due = earliest(self._end.step(self.trainer), self._next_of_period())
+        if due == self.global_step + 1 and self._has_any is None:
+            # Only now, since it takes the trainer some time to find out.
             self._has_any = self.trainer.has_summaries
         return due if self._has_any is not False else None
 
@@ -140,11 +141,10 @@ class MergeAllSummaries(Callback):
 
 
 class SimpleMovingAverage(Callback):
-    """Puts the mean of scalar tensors over the last `window` steps as `<name>/SMA`, once an epoch.
+    """Logs the mean of scalar tensors over the last `window` steps as `<name>/SMA`, once an epoch.
 
-    It fetches them in every step, which therefore cannot be fused: `add_moving_summary` in the
-    tower costs nothing of the kind. A single name stands for one tensor. The window goes on after
-    a restart.
+    It fetches them in every step, so steps cannot be fused; `add_moving_summary` in the tower does
+    not have that cost. The values in the window survive a restart.
 
     >>> average = SimpleMovingAverage("cost", window=100)
     """
@@ -152,7 +152,7 @@ class SimpleMovingAverage(Callback):
     def __init__(self, tensors: str | Sequence[str], window: int):
         if window < 1:
             raise ValueError(f"expected a window of at least one step, received {window}")
-        self.names = [tensors] if isinstance(tensors, str) else list(tensors)
+        self.names = name_list(tensors)
         self.window = window
         self._values: dict[str, deque[float]] = {name: deque(maxlen=window) for name in self.names}
 
@@ -167,7 +167,7 @@ class SimpleMovingAverage(Callback):
         for name, value in zip(self.names, values or [], strict=True):
             if np.ndim(value):
                 raise ValueError(
-                    f"SimpleMovingAverage takes scalars, but {name!r} has shape {np.shape(value)}"
+                    f"SimpleMovingAverage expects scalars, but {name!r} has shape {np.shape(value)}"
                 )
             self._values[name].append(float(value))
 
@@ -184,3 +184,122 @@ class SimpleMovingAverage(Callback):
         for name, values in state.items():
             if name in self._values:
                 self._values[name].extend(values)
+
+
+class GradientNorm(Callback):
+    """Logs the mean and maximum of the global norm of the gradients since the last trigger.
+
+    As `gradient_norm/mean` and `gradient_norm/max`, of the gradients that the optimizer received,
+    averaged over the towers, before it clips them. The norm is computed inside every step, which
+    costs little and does not prevent fusion.
+    """
+
+    def _setup_graph(self) -> None:
+        self._total, self._max, self._count = (
+            self.trainer.store.make(
+                f"gradient_norm/{name}",
+                # A sum in float32 loses digits over a long epoch, and a count stops at 2**24.
+                lambda: tf.zeros([], tf.float64),
+                trainable=False,
+                local=True,
+            )
+            for name in ("total", "max", "count")
+        )
+        self.trainer.add_to_step(self._update)
+
+    def _update(self, gradients: Sequence[tuple[Any, Any]]) -> None:
+        norm = tf.cast(global_norm(tf.cast(g, tf.float32) for g, _ in gradients), tf.float64)
+        self._total.assign_add(norm)
+        self._count.assign_add(1)
+        self._max.assign(tf.maximum(self._max, norm))
+
+    def _trigger(self) -> None:
+        count = float(self._count.numpy())
+        if not count:
+            return
+        monitors = self.trainer.monitors
+        monitors.put_scalar("gradient_norm/mean", float(self._total.numpy()) / count)
+        monitors.put_scalar("gradient_norm/max", float(self._max.numpy()))
+        for variable in (self._total, self._max, self._count):
+            variable.assign(0)
+
+    def _state(self) -> list[float]:
+        return [float(v.numpy()) for v in (self._total, self._max, self._count)]
+
+    def _restore(self, state: list[float]) -> None:
+        for variable, value in zip((self._total, self._max, self._count), state, strict=True):
+            variable.assign(value)
+
+
+class GraphSummary(Callback):
+    """Passes the graph of the training step to the monitors, once, before the first step.
+
+    `TFEventWriter` writes it in a separate thread, and TensorBoard shows it under "Graphs".
+    """
+
+    def _before_train(self) -> None:
+        try:
+            graph = self.trainer.tower_func.towers.training()[0].graph
+        except (RuntimeError, IndexError):
+            return  # the trainer has no tower but a step of its own
+        if graph is not None:
+            monitors = self.trainer.monitors
+            monitors.put_graph(lambda: graph.as_graph_def(add_shapes=True).SerializeToString())
+
+
+class ModelSummary(Callback):
+    """Logs a table of the variables before training: names, shapes, numbers of parameters.
+
+    Frozen variables are listed with the reason. `limit` shows only the largest. Other variables,
+    such as those of optimizers, are counted but not listed.
+    """
+
+    def __init__(self, limit: int | None = None):
+        if limit is not None and limit < 1:
+            raise ValueError(f"expected a limit of at least 1, received {limit}")
+        self.limit = limit
+
+    def _before_train(self) -> None:
+        logger.info("the model:\n%s", self.table())
+
+    def table(self) -> str:
+        """One line for each variable that is trained or frozen, and the totals."""
+        store = self.trainer.store
+        trainable, frozen = store.trainable(), store.frozen()
+        listed = {n: v for n, v in store.variables.items() if n in trainable or n in frozen}
+        rows = [
+            (name, _shape(v), _size(v), f"{v.dtype.name}{_note(frozen.get(name))}")
+            for name, v in listed.items()
+        ]
+        if self.limit is not None and len(rows) > self.limit:
+            rows = sorted(rows, key=lambda row: -row[2])[: self.limit]
+        widths = [max([5, *(len(str(row[column])) for row in rows)]) for column in (0, 1)]
+        lines = [f"{'name':<{widths[0]}}  {'shape':<{widths[1]}}  {'parameters':>12}  type"]
+        for name, shape, size, dtype in rows:
+            lines.append(f"{name:<{widths[0]}}  {shape:<{widths[1]}}  {size:>12,}  {dtype}")
+        if len(rows) < len(listed):
+            lines.append(f"... and {len(listed) - len(rows)} smaller variables")
+        others = [v for name, v in store.variables.items() if name not in listed]
+        lines.append(f"{len(trainable)} trainable variables: {_total(trainable.values())}")
+        if frozen:
+            lines.append(f"{len(frozen)} frozen variables: {_total(store[n] for n in frozen)}")
+        lines.append(f"{len(others)} others (of optimizers, for example): {_total(others)}")
+        return "\n".join(lines)
+
+
+def _note(why: str | None) -> str:
+    return f", frozen: {why}" if why else ""
+
+
+def _shape(variable: Any) -> str:
+    return "x".join(str(size) for size in variable.shape) or "scalar"
+
+
+def _size(variable: Any) -> int:
+    return math.prod(variable.shape)
+
+
+def _total(variables: Iterable[Any]) -> str:
+    known = list(variables)
+    memory = sum(_size(variable) * variable.dtype.size for variable in known)
+    return f"{sum(map(_size, known)):,} numbers, {memory / 1024**2:.2f} MB"

@@ -1,21 +1,32 @@
-"""Speed and memory of the machine, once an epoch."""
+"""Speed, memory and load of the machine, once an epoch."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from towerpack._tensorflow import tf
 from towerpack.callbacks.base import Callback
 from towerpack.core import logger
+from towerpack.core.optional import require
+from towerpack.core.threads import StoppableThread
 
 GIGABYTE = 1024**3
+SAMPLE_SECONDS = 1.0  # the driver itself averages over about one second
 
 
 class ThroughputTracker(Callback):
-    """Puts the speed of training of each epoch, without the time spent in callbacks.
+    """Logs the speed of training in each epoch, without the time spent in callbacks.
 
     As `Throughput (samples/sec)` if `samples_per_step` (over all towers) is given, else as
-    `Throughput (steps/sec)`. No step is watched for it.
+    `Throughput (steps/sec)`. It does not observe single steps.
 
     >>> speed = ThroughputTracker(samples_per_step=128)
     """
@@ -36,11 +47,9 @@ class ThroughputTracker(Callback):
         steps = self.global_step - self._step
         if seconds <= 0 or not steps:
             return
-        if self.samples_per_step is None:
-            self.trainer.monitors.put_scalar("Throughput (steps/sec)", steps / seconds)
-        else:
-            speed = steps * self.samples_per_step / seconds
-            self.trainer.monitors.put_scalar("Throughput (samples/sec)", speed)
+        unit = "steps" if self.samples_per_step is None else "samples"
+        speed = steps * (self.samples_per_step or 1) / seconds
+        self.trainer.monitors.put_scalar(f"Throughput ({unit}/sec)", speed)
         self._mark()
 
     def _mark(self) -> None:
@@ -48,19 +57,19 @@ class ThroughputTracker(Callback):
 
 
 class HostMemoryTracker(Callback):
-    """Puts the memory that is free on this machine, as `HostFreeMemory (GB)`."""
+    """Logs the free memory of this machine, as `HostFreeMemory (GB)`."""
 
     chief_only = False
 
     def _before_train(self) -> None:
-        logger.info("%.1f GB of host memory are free", free_memory() / GIGABYTE)
+        logger.info("%.1f GB of host memory is free", free_memory() / GIGABYTE)
 
     def _trigger(self) -> None:
         self.trainer.monitors.put_scalar("HostFreeMemory (GB)", free_memory() / GIGABYTE)
 
 
 def free_memory() -> int:
-    """Bytes that programs can still get without swapping."""
+    """The bytes that programs can still allocate without swapping."""
     table = Path("/proc/meminfo")
     if table.exists():
         for line in table.read_text().splitlines():
@@ -70,5 +79,144 @@ def free_memory() -> int:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError) as error:
         raise OSError(
-            "this system does not say how much memory is free (neither /proc/meminfo nor sysconf)"
+            "this system does not report its free memory (neither /proc/meminfo nor sysconf has it)"
         ) from error
+
+
+class GPUUtilizationTracker(Callback):
+    """Logs the average load of GPUs during each epoch, as `GPUUtil/<number>` in percent.
+
+    A thread queries the driver (through nvidia-ml-py) once a second. `devices` are numbers of
+    physical GPUs; by default those of CUDA_VISIBLE_DEVICES, or all. It raises if there is no GPU.
+    """
+
+    chief_only = False
+
+    def __init__(self, devices: Sequence[int] | None = None):
+        self.devices = None if devices is None else list(devices)
+        self._sampler: _Sampler | None = None
+
+    def _before_train(self) -> None:
+        nvml = require("pynvml", extra="gpu")
+        try:
+            nvml.nvmlInit()
+            count = nvml.nvmlDeviceGetCount()
+        except nvml.NVMLError as error:
+            raise RuntimeError(
+                f"GPUUtilizationTracker needs an NVIDIA GPU and its driver: {error}. "
+                "Remove the callback on this machine"
+            ) from error
+        self._numbers = self._wanted(count)
+        self._nvml = nvml
+
+    def _wanted(self, count: int) -> list[int]:
+        if self.devices is not None:
+            wanted = self.devices
+        else:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            numbers = [n for n in (visible or "").split(",") if n.strip().isdigit()]
+            wanted = [int(n) for n in numbers] if visible is not None else list(range(count))
+        if not wanted or max(wanted) >= count:
+            raise ValueError(f"expected GPUs of 0 to {count - 1}, received {wanted}")
+        return wanted
+
+    def _before_epoch(self) -> None:
+        handles = [self._nvml.nvmlDeviceGetHandleByIndex(number) for number in self._numbers]
+        self._sampler = _Sampler(self._nvml, handles)
+        self._sampler.start()
+
+    def _after_epoch(self) -> None:
+        if self._sampler is None:
+            return
+        sampler, self._sampler = self._sampler, None
+        for number, load in zip(self._numbers, sampler.finish(), strict=True):
+            self.trainer.monitors.put_scalar(f"GPUUtil/{number}", load)
+
+    def _after_train(self) -> None:
+        if self._sampler is not None:
+            self._sampler.finish()
+            self._sampler = None
+
+
+class _Sampler(StoppableThread):
+    def __init__(self, nvml: Any, handles: list[Any]):
+        super().__init__(name="GPUUtilizationTracker", daemon=True)
+        self._nvml, self._handles = nvml, handles
+        self._samples: list[list[float]] = []
+        self._failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while True:
+                self._samples.append(
+                    [float(self._nvml.nvmlDeviceGetUtilizationRates(h).gpu) for h in self._handles]
+                )
+                if self._stop_event.wait(SAMPLE_SECONDS):
+                    return
+        except Exception as error:  # noqa: BLE001 (raised by `finish`)
+            self._failure = error
+
+    def finish(self) -> list[float]:
+        """Stops the thread and returns the mean load of each GPU."""
+        self.stop()
+        self.join()
+        if self._failure is not None:
+            raise self._failure
+        return [float(load) for load in np.mean(self._samples, axis=0)]
+
+
+class PeakMemoryTracker(Callback):
+    """Logs the peak memory of TensorFlow on GPUs in each epoch, as `PeakMemory(MB)/gpu:<n>`.
+
+    `devices` are TensorFlow's numbers of GPUs.
+    """
+
+    chief_only = False
+
+    def __init__(self, devices: Sequence[int | str] = (0,)):
+        self.devices = [d if isinstance(d, str) else f"GPU:{d}" for d in devices]
+
+    def _before_train(self) -> None:
+        present = [f"GPU:{n}" for n in range(len(tf.config.list_logical_devices("GPU")))]
+        missing = [d for d in self.devices if d.strip("/").upper() not in present]
+        if missing:
+            raise RuntimeError(
+                f"{type(self).__name__} needs GPUs: expected {missing}, but TensorFlow sees "
+                f"{present or 'none'}. Remove the callback on this machine"
+            )
+
+    def _trigger(self) -> None:
+        for device in self.devices:
+            name = device.strip("/")
+            peak = tf.config.experimental.get_memory_info(name)["peak"]
+            self.trainer.monitors.put_scalar(f"PeakMemory(MB)/{name.lower()}", peak / 1024**2)
+            tf.config.experimental.reset_memory_stats(name)
+
+
+GPUMemoryTracker = PeakMemoryTracker
+
+
+class EstimatedTimeLeft(Callback):
+    """Logs after each epoch how long the remaining ones will take.
+
+    The estimate is the median (or the mean) time of the last epochs, including callbacks.
+    """
+
+    def __init__(self, last_k_epochs: int = 5, median: bool = True):
+        if last_k_epochs < 1:
+            raise ValueError(f"expected at least one epoch, received {last_k_epochs}")
+        self.median = median
+        self._times: deque[float] = deque(maxlen=last_k_epochs)
+
+    def _before_train(self) -> None:
+        self._times.clear()
+        self._last = time.monotonic()
+
+    def _trigger_epoch(self) -> None:
+        now = time.monotonic()
+        self._times.append(now - self._last)
+        self._last = now
+        left = self.trainer.max_epoch - self.epoch_num
+        if left > 0:
+            each = float(np.median(self._times) if self.median else np.mean(self._times))
+            logger.info("estimated time left: %s", timedelta(seconds=round(each * left)))

@@ -1,26 +1,25 @@
-"""Callbacks at other times than their own."""
+"""Running callbacks at other times than their own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from towerpack.callbacks.base import Callback
-from towerpack.callbacks.interval import interval_of
-from towerpack.callbacks.proxy import ProxyCallback
+from towerpack.callbacks.base import Callback, ProxyCallback
+from towerpack.callbacks.interval import earliest, interval_of
 from towerpack.core.every import Every
 
 
 class PeriodicTrigger(ProxyCallback):
     """Triggers a callback at an interval **instead of** after every epoch.
 
-    Its other events are untouched. An interval is `every_k_steps` (where the global step is a
+    Its other events are unchanged. An interval is `every_k_steps` (where the global step is a
     multiple of k), `every_k_epochs`, or `every('500 steps' | '2 epochs' | '10 min')`, also as its
-    text; several may be given. `before_train=True` triggers once before training too. A step that
+    text; several may be given. `before_train=True` also triggers once before training. A step that
     is the last of its epoch triggers with the end of the epoch.
 
     Only the steps at which it triggers run by themselves; the others may be fused. An interval of
-    time is looked at between two calls of the step function and fuses freely.
+    time is checked between two calls of the step function and does not prevent fusion.
 
     >>> from towerpack.callbacks import ModelSaver
     >>> often = PeriodicTrigger(ModelSaver(checkpoint_dir="."), "10 min")
@@ -51,12 +50,11 @@ class PeriodicTrigger(ProxyCallback):
             self.cb.trigger()
 
     def _next_due(self) -> int | None:
-        due = [self.cb.next_due(), self._interval.next_step(self.trainer, self.global_step + 1)]
-        return min((step for step in due if step is not None), default=None)
+        return earliest(self.cb.next_due(), self._interval.next_step(self.global_step + 1))
 
     def _inner_is_due(self) -> bool:
         coming = self.global_step + 1
-        # What is triggered with tensors of the step must see the step of its trigger.
+        # A callback that uses tensors of the step when triggered must observe that step.
         fetches = getattr(self.cb, "fetches_for_trigger", False)
         return self.cb.next_due() == coming or (fetches and self._interval.is_step(coming))
 
@@ -73,8 +71,8 @@ class PeriodicTrigger(ProxyCallback):
         if not self._interval.due_step(self.trainer):
             return
         if self.local_step == self.trainer.steps_per_epoch - 1:
-            # Not before the others have seen the end of the epoch: what is saved now would be
-            # resumed behind it.
+            # Wait until the others have handled the end of the epoch: a checkpoint saved now would
+            # be resumed after it.
             self._due_at_end = True
         else:
             self.cb.trigger()
@@ -86,7 +84,7 @@ class PeriodicTrigger(ProxyCallback):
 
 
 class MaskedCallback(ProxyCallback):
-    """Base of those that let the events of epochs and steps through only sometimes.
+    """Base of callbacks that pass on the events of epochs and steps only sometimes.
 
     `before_run` decides for the whole step up to `after_run`.
     """
@@ -94,7 +92,7 @@ class MaskedCallback(ProxyCallback):
     _run_passes = False
 
     def _passes(self) -> bool:
-        """Whether the event that comes now is passed on; in `before_run`, the coming step."""
+        """Whether the current event is passed on; in `before_run`, the coming step."""
         raise NotImplementedError
 
     def _before_epoch(self) -> None:
@@ -125,10 +123,10 @@ class MaskedCallback(ProxyCallback):
 class PeriodicCallback(MaskedCallback):
     """Masks a callback's events of epochs and steps, except at an interval.
 
-    It can only make things rarer. With an interval of steps, the steps whose number is a multiple
-    pass (all of their events), and the events of an epoch that comes right after such a step; with
-    an interval of epochs, everything in those epochs; with an interval of time, the first step, or
-    the first end of an epoch, after it. The very last step of training, and the end of its epoch,
+    It can only make events rarer. With an interval of steps, all events of the steps whose number
+    is a multiple pass, and so do the events of an epoch that follow such a step. With an interval
+    of epochs, everything in those epochs passes; with an interval of time, the first step, or the
+    first end of an epoch, after it. The very last step of training, and the end of its epoch,
     always pass. Intervals are those of `PeriodicTrigger`.
 
     >>> from towerpack.callbacks import TensorPrinter
@@ -147,14 +145,14 @@ class PeriodicCallback(MaskedCallback):
         if not self._interval.parts:
             raise ValueError("expected every_k_steps, every_k_epochs or every, received none")
         self._before_step = False
-        self._time_is_up = False  # until a step or the end of an epoch has passed for it
+        self._time_is_up = False  # True until a step or the end of an epoch has passed for it
 
     def _before_train(self) -> None:
         super()._before_train()
         self._interval.start(self.trainer)
         self._time_is_up = self._run_passes = False
 
-    def _look_at_the_time(self) -> bool:
+    def _check_time(self) -> bool:
         self._time_is_up = self._interval.due_time(self.trainer) or self._time_is_up
         return self._time_is_up
 
@@ -162,13 +160,9 @@ class PeriodicCallback(MaskedCallback):
         due = super()._next_due()
         if due is None:
             return None
-        if self._interval.is_epoch(self.epoch_num) or self._look_at_the_time():
+        if self._interval.is_epoch(self.epoch_num) or self._check_time():
             return due
-        following = [
-            self._interval.next_step(self.trainer, due),
-            self._interval.last_of_run(self.trainer),
-        ]
-        return min((step for step in following if step is not None), default=None)
+        return earliest(self._interval.next_step(due), self._interval.last_of_run(self.trainer))
 
     def _before_run(self) -> Sequence[str] | None:
         self._before_step = True
@@ -183,7 +177,7 @@ class PeriodicCallback(MaskedCallback):
             self._time_is_up = self._run_passes = False
 
     def _after_epoch(self) -> None:
-        self._look_at_the_time()
+        self._check_time()
         super()._after_epoch()
 
     def _trigger_epoch(self) -> None:
@@ -192,9 +186,8 @@ class PeriodicCallback(MaskedCallback):
 
     def _passes(self) -> bool:
         step = self.global_step + self._before_step
-        if self._interval.is_epoch(self.epoch_num) or self._interval.is_step(step):
-            return True
-        if self._time_is_up:
+        at_interval = self._interval.is_epoch(self.epoch_num) or self._interval.is_step(step)
+        if at_interval or self._time_is_up:
             return True
         trainer = self.trainer
         last = trainer.local_step == trainer.steps_per_epoch - 1
@@ -204,9 +197,9 @@ class PeriodicCallback(MaskedCallback):
 class EnableCallbackIf(MaskedCallback):
     """Masks a callback's events of epochs and steps unless `pred(self)` is true.
 
-    `self` is this callback, with `epoch_num`, `global_step`, `local_step` and `trainer`. It is
-    asked at each event; in `before_run` also for the `after_run` of the same step. The steps that
-    the callback watches are watched whatever `pred` would say.
+    `self` is this callback, with `epoch_num`, `global_step`, `local_step` and `trainer`. `pred` is
+    called at each event; in `before_run` also for the `after_run` of the same step. The steps that
+    the callback observes run by themselves, whatever `pred` returns.
 
     >>> from towerpack.callbacks import TensorPrinter
     >>> later = EnableCallbackIf(TensorPrinter("cost"), lambda self: self.epoch_num > 10)

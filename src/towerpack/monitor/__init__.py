@@ -4,17 +4,13 @@ TensorFlow-free. One protocol, `MonitorBase`; `Monitors` is what the trainer hol
 keeps the facts of the run itself, and `verdict` says where its time goes.
 """
 
-from towerpack.monitor.base import MonitorBase, RunInfo
-from towerpack.monitor.comet import CometMLMonitor
+from towerpack.monitor.base import MonitorBase, Monitors, RunInfo
 from towerpack.monitor.event_file import TFEventWriter
 from towerpack.monitor.json_writer import JSONWriter
-from towerpack.monitor.mlflow import MLflowMonitor
-from towerpack.monitor.monitors import Monitors
 from towerpack.monitor.run_record import RunRecord
 from towerpack.monitor.scalar_printer import ScalarPrinter
-from towerpack.monitor.send_data import SendMonitorData
+from towerpack.monitor.trackers import CometMLMonitor, MLflowMonitor, SendMonitorData, WandbMonitor
 from towerpack.monitor.verdict import CallbackCost, EpochTimes, StageClock, verdict
-from towerpack.monitor.wandb import WandbMonitor
 
 __all__ = [
     "CallbackCost",

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from towerpack.monitor.verdict import EpochTimes
+from towerpack.core import logger
+from towerpack.core.optional import require
+from towerpack.core.similar import nearest_first
+from towerpack.monitor.verdict import EpochTimes, verdict
 
 
 @dataclass(frozen=True)
@@ -100,3 +106,195 @@ class MonitorBase:
         """The run is over, by this exception if there is one."""
 
     def close(self) -> None: ...
+
+
+TOWER_PREFIX = re.compile(r"tower\d+/")
+SUMMARY_SUFFIX = "-summary"
+NAMED_FAILURES = 3  # so many failed writes are logged one by one; then every hundredth
+FAILURES_PER_LINE = 100
+
+
+class Monitors:
+    """`trainer.monitors`: takes scalars and pictures, keeps the scalars' history, passes all on.
+
+    Not thread-safe: it belongs to the training thread. An OSError of a monitor (a full disk, a
+    network) is logged and counted in `failures`; the run continues.
+
+    >>> monitors = Monitors([])
+    >>> monitors.at(step=10, epoch=1)
+    >>> monitors.put_scalar("cost", 0.5)
+    >>> monitors.get_latest("cost"), monitors.get_history("cost")
+    (0.5, [(10, 0.5)])
+    """
+
+    def __init__(self, monitors: Sequence[MonitorBase]):
+        for monitor in monitors:
+            if not isinstance(monitor, MonitorBase):
+                raise TypeError(f"expected monitors, received {monitor!r}")
+        self.monitors = list(monitors)
+        self.step = self.epoch = 0
+        self._history: dict[str, list[tuple[int, float]]] = {}
+        self._put_before: set[str] = set()  # at the step that the run was taken up at
+        self._taken_up_at: int | None = None
+        self.failures = 0
+        """How often a monitor could not write."""
+
+    def _each(self, call: Callable[[MonitorBase], None]) -> None:
+        """Calls each monitor. A disk or a network that fails does not end the run."""
+        for monitor in self.monitors:
+            try:
+                call(monitor)
+            except OSError as error:
+                self.failures += 1
+                if self.failures <= NAMED_FAILURES or self.failures % FAILURES_PER_LINE == 0:
+                    logger.error(
+                        "%s could not write (failure %d of this run's monitors); training "
+                        "continues, and it tries again: %s",
+                        type(monitor).__name__,
+                        self.failures,
+                        error,
+                    )
+
+    def open(self, run: RunInfo) -> None:
+        """Opens every monitor; the history of a resumed run is what they still have of it."""
+        self._each(lambda monitor: monitor.open(run))
+        for monitor in self.monitors:
+            if not self._history:
+                for name, step, value in monitor.history():
+                    self._history.setdefault(name, []).append((step, value))
+        if run.resumed:
+            self._taken_up_at = run.starting_step
+            latest = {name: points[-1][0] for name, points in self._history.items()}
+            self._put_before = {name for name in latest if latest[name] == run.starting_step}
+
+    def at(self, step: int, epoch: int) -> None:
+        """Says when what follows is put."""
+        self.step, self.epoch = step, epoch
+
+    def put_scalar(self, name: str, value: float) -> None:
+        """A number. What the run had put already at the step where it goes on stays as it was."""
+        if self.step == self._taken_up_at and name in self._put_before:
+            return
+        number = float(value)
+        self._history.setdefault(name, []).append((self.step, number))
+        self._each(lambda m: m.process_scalar(name, number, self.step, self.epoch))
+
+    def has_put(self, name: str) -> bool:
+        """Whether this scalar has a value at the current step."""
+        return name in self._history and self._history[name][-1][0] == self.step
+
+    def put_image(self, name: str, image: np.ndarray) -> None:
+        """A picture HW, HWC or NHWC with values 0..255."""
+        images = np.asarray(image)
+        if images.ndim == 2:
+            images = images[None, :, :, None]
+        elif images.ndim == 3:
+            images = images[None]
+        if images.ndim != 4 or images.shape[-1] not in (1, 3, 4):
+            raise ValueError(
+                "expected a picture of shape HW, HWC or NHWC with 1, 3 or 4 channels, received "
+                f"{np.asarray(image).shape}"
+            )
+        if images.dtype != np.uint8:
+            images = np.clip(images, 0, 255).astype(np.uint8)
+        self._each(lambda m: m.process_image(name, images, self.step, self.epoch))
+
+    def put_histogram(self, name: str, values: np.ndarray) -> None:
+        """The distribution of any numbers."""
+        flat = np.asarray(values).reshape(-1)
+        if flat.dtype.kind not in "biuf":  # bfloat16, or Python's own numbers
+            flat = flat.astype(np.float64)
+        self._each(lambda m: m.process_histogram(name, flat, self.step, self.epoch))
+
+    def put_text(self, name: str, text: str) -> None:
+        """Some Markdown."""
+        self._each(lambda m: m.process_text(name, text, self.step, self.epoch))
+
+    def put_hyperparameters(self, values: Mapping[str, Any]) -> None:
+        """What was chosen for this run, to compare runs by; other types than numbers become str."""
+        plain = {
+            name: value if isinstance(value, bool | int | float | str) else str(value)
+            for name, value in values.items()
+        }
+        self._each(lambda m: m.process_hyperparameters(plain))
+
+    def put_graph(self, graph: bytes | Callable[[], bytes]) -> None:
+        """A serialized `GraphDef`, or a function that makes it, which a thread may call."""
+        make = graph if callable(graph) else lambda: graph
+        self._each(lambda m: m.process_graph(make))
+
+    def put_summary(self, summary: Any) -> None:
+        """A `Summary` of TensorBoard, as message or serialized; its scalars go where scalars go.
+
+        Tags lose `towerN/` and a trailing `-summary`.
+        """
+        message = require("tensorboard.compat.proto.summary_pb2", extra="tf").Summary
+        # The message may be TensorFlow's class of the same name: bytes are what they share.
+        serialized = summary if isinstance(summary, bytes) else summary.SerializeToString()
+        for value in message.FromString(serialized).value:
+            value.tag = TOWER_PREFIX.sub("", value.tag).removesuffix(SUMMARY_SUFFIX)
+            if value.HasField("simple_value"):
+                self.put_scalar(value.tag, value.simple_value)
+                continue
+            self._put_summary(message(value=[value]).SerializeToString())
+
+    def _put_summary(self, single: bytes) -> None:
+        self._each(lambda m: m.process_summary(single, self.step, self.epoch))
+
+    def put_event(self, event: Any) -> None:
+        """An `Event` of TensorBoard, as message or serialized; its step and time are set here."""
+        message = require("tensorboard.compat.proto.event_pb2", extra="tf").Event
+        own = message.FromString(event if isinstance(event, bytes) else event.SerializeToString())
+        own.step, own.wall_time = self.step, time.time()
+        serialized = own.SerializeToString()
+        self._each(lambda m: m.process_event(serialized, self.step, self.epoch))
+
+    def put_times(self, times: EpochTimes) -> str:
+        """Where the epoch's time went: scalars `time/...` in seconds. Returns the verdict."""
+        line = verdict(times)
+        for name, seconds in times.scalars().items():
+            self.put_scalar(f"time/{name}", seconds)
+        self._each(lambda m: m.process_times(times, line, self.step, self.epoch))
+        return line
+
+    def get_latest(self, name: str) -> float:
+        return self.get_history(name)[-1][1]
+
+    def get_history(self, name: str) -> list[tuple[int, float]]:
+        """[(global step, value)], oldest first."""
+        if name not in self._history:
+            known = nearest_first(name, self._history)
+            raise KeyError(f"nothing was logged as {name!r}; known are {known}")
+        return self._history[name]
+
+    def persist(self) -> None:
+        """Before a checkpoint: what was put by now must not be lost with this process."""
+        self._each(lambda m: m.persist())
+
+    def flush(self) -> None:
+        self._each(lambda m: m.flush(self.step, self.epoch))
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Ends and closes every monitor; the first failure is raised after all had their turn.
+
+        An OSError is logged and counted instead. `error` is what ended the run; by default the
+        exception that is being handled, if any.
+        """
+        error = error or sys.exception()
+        failure: Exception | None = None
+
+        def attempt(action: Callable[[], None]) -> None:
+            nonlocal failure
+            try:
+                action()
+            except OSError:
+                raise
+            except Exception as problem:  # noqa: BLE001 (raised below, after the others)
+                failure = failure or problem
+
+        self._each(lambda monitor: attempt(lambda: monitor.end(error)))
+        self._each(lambda monitor: attempt(monitor.close))
+        if self.failures:
+            logger.error("monitors could not write %d times in this run", self.failures)
+        if failure:
+            raise failure

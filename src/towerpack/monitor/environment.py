@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import socket
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from towerpack._version import __version__
 
@@ -51,10 +53,10 @@ def environment() -> dict[str, str]:
     return found | versions()
 
 
-def versions() -> dict[str, str]:
-    """The installed ones of `PACKAGES`."""
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """The versions of those packages that are installed."""
     found = {}
-    for package in PACKAGES:
+    for package in packages:
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -87,3 +89,40 @@ def memory() -> str:
         return f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB"
     except (AttributeError, ValueError):  # no such call, or no such name, on this system
         return "unknown"
+
+
+_START_TIME_FIELD = 19  # of /proc/<pid>/stat, counted behind the name in brackets
+
+
+def process_identity() -> dict[str, Any]:
+    """This process, so that `is_alive` can recognize it later: numbers are used again."""
+    pid = os.getpid()
+    return {"pid": pid, "host": socket.gethostname(), "start": _start_time(pid)}
+
+
+def is_alive(identity: Mapping[str, Any]) -> bool | None:
+    """Whether that process still runs; None if it is of another machine.
+
+    >>> is_alive(process_identity())
+    True
+    >>> is_alive(process_identity() | {"start": "another"})
+    False
+    """
+    if identity["host"] != socket.gethostname():
+        return None
+    try:
+        os.kill(identity["pid"], 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it is there, and somebody else's
+    return _start_time(identity["pid"]) == identity["start"]
+
+
+def _start_time(pid: int) -> str | None:
+    """Ticks from the machine's start to the process's; None where there is no /proc."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else fields[_START_TIME_FIELD]

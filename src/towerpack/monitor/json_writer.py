@@ -11,7 +11,7 @@ from typing import Any
 
 from towerpack.core import logger
 from towerpack.monitor.base import MonitorBase, RunInfo
-from towerpack.monitor.growing_file import GrowingFile
+from towerpack.monitor.files import GrowingFile
 
 WHEN = ("epoch_num", "global_step")  # in a record, beside its scalars
 _CLOSING = b"\n]\n"  # of the list

@@ -18,15 +18,14 @@ import msgspec
 from towerpack.core import logger
 from towerpack.core.files import atomic_file
 from towerpack.monitor.base import MonitorBase, RunInfo
-from towerpack.monitor.environment import environment
-from towerpack.monitor.growing_file import GrowingFile
+from towerpack.monitor.environment import environment, process_identity
+from towerpack.monitor.files import GrowingFile
 from towerpack.monitor.json_writer import (
     JSONWriter,
     earlier_records,
     read_records,
     scalars_of,
 )
-from towerpack.monitor.process_identity import process_identity
 from towerpack.monitor.verdict import EpochTimes
 
 FORMAT = 1

@@ -3,9 +3,8 @@
 TensorFlow-free: it reads what the monitors wrote, from any machine that sees the directory.
 """
 
-from towerpack.report.page import render_page
+from towerpack.report.page import render_page, serve_report
 from towerpack.report.run_list import RunSummary, find_runs
 from towerpack.report.run_reader import read_run
-from towerpack.report.serve import serve_report
 
 __all__ = ["RunSummary", "find_runs", "read_run", "render_page", "serve_report"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from towerpack.core.optional import require
-from towerpack.monitor.event_records import FILE_MARK, read_records
+from towerpack.monitor.files import FILE_MARK, read_records
 
 STEPS_KEPT = 8  # of each picture: enough to see how it changed
 TAGS_KEPT = 60

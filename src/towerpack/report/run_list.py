@@ -11,8 +11,7 @@ from typing import Any
 from towerpack.core import logger
 from towerpack.monitor import JSONWriter, RunRecord
 from towerpack.report.better import best, headline
-from towerpack.report.devices import in_short
-from towerpack.report.run_reader import current_state
+from towerpack.report.run_reader import current_state, in_short
 
 
 @dataclass(frozen=True)

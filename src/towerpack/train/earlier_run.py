@@ -9,7 +9,7 @@ from pathlib import Path
 
 from towerpack.core import logger
 from towerpack.monitor import JSONWriter, RunRecord
-from towerpack.monitor.event_records import FILE_MARK
+from towerpack.monitor.files import FILE_MARK
 
 _CHECKPOINT = re.compile(r"(.+)\.(data-\d{5}-of-\d{5}|manifest\.json|run\.json|meta)$")
 _FILES = {"checkpoint", JSONWriter.LINES, JSONWriter.LIST, RunRecord.FILE, RunRecord.TIMES}

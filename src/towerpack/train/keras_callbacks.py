@@ -7,7 +7,7 @@ from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback
-from towerpack.callbacks.inference_batches import batches_of
+from towerpack.callbacks.inference import batches_of
 
 VALIDATION = "validation_"
 

@@ -1,4 +1,4 @@
-"""More about a classifier over a validation set: which classes, how sure, how far off."""
+"""What is computed over a validation set: means, errors, and statistics of classifiers."""
 
 from __future__ import annotations
 
@@ -8,19 +8,148 @@ from typing import Any
 
 import numpy as np
 
+from towerpack.callbacks.base import name_list
 from towerpack.callbacks.drawing import confusion_picture, curve_picture
 from towerpack.callbacks.inference import Inferencer
 from towerpack.core import logger
+from towerpack.tower import get_op_tensor_name
 
 
-class ConfusionMatrix(Inferencer):
-    """Counts which class was taken for which, as a picture and a report.
+class _Named(Inferencer):
+    """Fetches the tensors of `names`."""
 
-    `scores` is [N, classes] (the largest wins) or a vector of classes; `labels` a vector of
+    names: list[str]
+
+    def _get_fetches(self) -> list[str]:
+        return self.names
+
+
+class ScalarStats(_Named):
+    """The mean of scalar tensors over a set, logged as `<prefix>_<name>`.
+
+    Each batch is weighted by its number of samples, so that means of batches (a cost, an accuracy)
+    become the mean over all samples, even if the last batch is smaller. If the size of a batch is
+    unknown because the inputs differ in their first dimension, all batches have the same weight,
+    and a warning is logged. For other weights, such as numbers of words, write an `Inferencer`.
+
+    >>> stats = ScalarStats(["cost", "accuracy"])
+    """
+
+    def __init__(self, names: str | Sequence[str], prefix: str = "validation"):
+        self.names = name_list(names)
+        self.prefix = prefix
+        self._warned = False
+
+    def _before_inference(self) -> None:
+        self._values: list[list[float]] = []
+        self._sizes: list[int | None] = []
+
+    def _on_fetches(self, values: list[Any]) -> None:
+        for name, value in zip(self.names, values, strict=True):
+            if np.ndim(value):
+                raise ValueError(
+                    f"ScalarStats expects scalars, but {name!r} has shape {np.shape(value)}"
+                )
+        if self.batch_size == 0:  # the mean of no samples is NaN
+            return
+        self._values.append([float(value) for value in values])
+        self._sizes.append(self.batch_size)
+
+    def _after_inference(self) -> dict[str, float]:
+        means = np.average(self._values, axis=0, weights=self._weights())
+        ops = [get_op_tensor_name(name)[0] for name in self.names]
+        return {
+            f"{self.prefix}_{op}" if self.prefix else op: float(mean)
+            for op, mean in zip(ops, means, strict=True)
+        }
+
+    def _weights(self) -> list[int] | None:
+        known = [size for size in self._sizes if size is not None]
+        if len(known) == len(self._sizes):
+            return known
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "ScalarStats gives every batch of %s the same weight: the inputs differ in their "
+                "first dimension, so the number of samples in a batch is unknown",
+                self.names,
+            )
+        return None
+
+
+class ClassificationError(_Named):
+    """The share of wrong samples in the whole set, exact for batches of any size.
+
+    `wrong_tensor` is a vector with 1 (or True) for each wrong sample of a batch. It is summed in
+    float64, whatever its type.
+    """
+
+    def __init__(
+        self, wrong_tensor: str = "incorrect_vector", summary_name: str = "validation_error"
+    ):
+        self.wrong_tensor, self.summary_name = wrong_tensor, summary_name
+        self.names = [wrong_tensor]
+
+    def _before_inference(self) -> None:
+        self._wrong, self._total = 0.0, 0
+
+    def _on_fetches(self, values: list[Any]) -> None:
+        (vector,) = values
+        if np.ndim(vector) != 1:
+            raise ValueError(
+                f"expected {self.wrong_tensor!r} to be a vector with one value per sample, "
+                f"received shape {np.shape(vector)}"
+            )
+        self._wrong += float(np.sum(np.asarray(vector, np.float64)))
+        self._total += len(vector)
+
+    def _after_inference(self) -> dict[str, float]:
+        return {self.summary_name: self._wrong / self._total if self._total else math.nan}
+
+
+class BinaryClassificationStats(_Named):
+    """Precision and recall of a binary decision over the whole set.
+
+    `pred_tensor_name` and `label_tensor_name` are vectors of 0 and 1. Logged as
+    `<prefix>_precision` and `<prefix>_recall`; 0 if the divisor is 0.
+
+    >>> stats = BinaryClassificationStats("decision", "label")
+    """
+
+    def __init__(self, pred_tensor_name: str, label_tensor_name: str, prefix: str = "val"):
+        self.names, self.prefix = [pred_tensor_name, label_tensor_name], prefix
+
+    def _before_inference(self) -> None:
+        self._hits = self._predicted = self._real = 0
+
+    def _on_fetches(self, values: list[Any]) -> None:
+        prediction, label = (np.asarray(value) for value in values)
+        for name, array in zip(self.names, (prediction, label), strict=True):
+            if not np.isin(array, (0, 1)).all():
+                raise ValueError(f"expected 0 and 1 in {name!r}, received {np.unique(array)[:5]}")
+        if prediction.shape != label.shape:
+            raise ValueError(
+                f"expected {self.names} to have the same shape, received {prediction.shape} and "
+                f"{label.shape}"
+            )
+        self._hits += int(np.sum((prediction == 1) & (label == 1)))
+        self._predicted += int(np.sum(prediction == 1))
+        self._real += int(np.sum(label == 1))
+
+    def _after_inference(self) -> dict[str, float]:
+        return {
+            f"{self.prefix}_precision": self._hits / self._predicted if self._predicted else 0.0,
+            f"{self.prefix}_recall": self._hits / self._real if self._real else 0.0,
+        }
+
+
+class ConfusionMatrix(_Named):
+    """Counts which class was predicted for which, and logs the counts as a picture.
+
+    `scores` is [N, classes] (the largest wins) or a vector of classes; `labels` is a vector of
     classes. A label without a column of scores, or a score that is NaN, is an error. `matrix[i, j]`
-    counts samples of class i taken for j. Scalars: `<name>_accuracy` and `<name>_macro_f1`, the
-    mean over the classes that occur. The picture needs matplotlib; without `picture=True` nothing
-    is drawn.
+    counts samples of class i predicted as j. Scalars: `<name>_accuracy` and `<name>_macro_f1`, the
+    mean over the classes that occur. The picture needs matplotlib; `picture=False` omits it.
     """
 
     def __init__(
@@ -34,9 +163,6 @@ class ConfusionMatrix(Inferencer):
         self.names, self.name = [scores, labels], name
         self.class_names = None if class_names is None else list(class_names)
         self.picture = picture
-
-    def _get_fetches(self) -> list[str]:
-        return self.names
 
     def _before_inference(self) -> None:
         size = len(self.class_names) if self.class_names else 0
@@ -84,8 +210,8 @@ class ConfusionMatrix(Inferencer):
 class ClassReport(ConfusionMatrix):
     """Precision, recall and F1 of each class, as a table in the log and a picture.
 
-    It is a `ConfusionMatrix` that also logs, and puts the scalars `<name>_recall/<class>` when
-    `per_class=True`.
+    It is a `ConfusionMatrix` that also logs a table and, with `per_class=True`, the scalars
+    `<name>_recall/<class>`.
     """
 
     def __init__(self, *args: Any, per_class: bool = False, **options: Any):
@@ -115,11 +241,11 @@ class ClassReport(ConfusionMatrix):
         return "\n".join(lines)
 
 
-class TopK(Inferencer):
+class TopK(_Named):
     """The share of samples whose class is not among the k highest scores, as `<name>_top<k>_error`.
 
-    Of equal scores, those of lower classes count as higher. A label without a column of scores is
-    an error, and so is a score that is NaN.
+    Of equal scores, the lower class ranks higher. A label without a column of scores is an error,
+    and so is a score that is NaN.
     """
 
     def __init__(
@@ -132,10 +258,7 @@ class TopK(Inferencer):
         self.names, self.name = [scores, labels], name
         self.ks = [k] if isinstance(k, int) else list(k)
         if not self.ks or min(self.ks) < 1:
-            raise ValueError(f"expected numbers of at least 1 as k, received {k}")
-
-    def _get_fetches(self) -> list[str]:
-        return self.names
+            raise ValueError(f"expected k of at least 1, received {k}")
 
     def _before_inference(self) -> None:
         self._wrong, self._total = np.zeros(len(self.ks), np.int64), 0
@@ -148,7 +271,9 @@ class TopK(Inferencer):
                 f"{labels.shape}"
             )
         labels = _classes(labels, self.names[1], scores.shape[1])
-        scores = _without_nan(scores, self.names[0]).astype(np.float64)  # unsigned have no minus
+        scores = _without_nan(scores, self.names[0]).astype(
+            np.float64
+        )  # unsigned types have no negative
         order = np.argsort(-scores, axis=1, kind="stable")
         rank = (order == labels[:, None]).argmax(axis=1)
         self._wrong += [int((rank >= k).sum()) for k in self.ks]
@@ -161,12 +286,12 @@ class TopK(Inferencer):
         }
 
 
-class RocCurve(Inferencer):
+class RocCurve(_Named):
     """The area under the ROC curve of a binary score, as `<name>_auc`, with the curve as a picture.
 
     Exact: all scores are kept (8 bytes each), and equal scores count half. `scores` is a vector, or
-    [N, 2], of which the second column counts; `labels` a vector of 0 and 1. With one class only the
-    area is `nan`.
+    [N, 2], whose second column is used; `labels` is a vector of 0 and 1. If only one class occurs,
+    the area is `nan`.
     """
 
     def __init__(
@@ -177,9 +302,6 @@ class RocCurve(Inferencer):
         picture: bool = True,
     ):
         self.names, self.name, self.picture = [scores, labels], name, picture
-
-    def _get_fetches(self) -> list[str]:
-        return self.names
 
     def _before_inference(self) -> None:
         self._scores: list[np.ndarray] = []
@@ -211,14 +333,14 @@ class RocCurve(Inferencer):
 
 
 def _classes(array: Any, name: str, count: int | None = None) -> np.ndarray:
-    """The classes in `array` as integers: 0 and above, and below `count` if that is known."""
+    """The classes in `array` as integers; raises unless they are >= 0, and < `count` if given."""
     array = np.asarray(array)
     classes = array.astype(np.int64)
     wrong = (classes != array) | (classes < 0)
     if count is not None:
         wrong |= classes >= count
     if wrong.any():
-        known = "integers from 0 on" if count is None else f"integers from 0 to {count - 1}"
+        known = "integers >= 0" if count is None else f"integers from 0 to {count - 1}"
         raise ValueError(
             f"expected classes in {name!r}, {known}, received {np.unique(array[wrong])[:5]} for "
             f"{int(wrong.sum())} of {len(array)} samples; remove such samples from the set"
@@ -227,14 +349,14 @@ def _classes(array: Any, name: str, count: int | None = None) -> np.ndarray:
 
 
 def _without_nan(scores: np.ndarray, name: str) -> np.ndarray:
-    """The scores; NaN, which has no place in an order, is an error."""
+    """The scores; raises for NaN, which cannot be ordered."""
     if np.isnan(scores).any():
         raise ValueError(f"expected numbers in {name!r}, received NaN from the model")
     return scores
 
 
 def class_scores(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Precision, recall and F1 of each class; 0 where there is nothing to divide by."""
+    """Precision, recall and F1 of each class; 0 if the divisor is 0."""
     hits = np.diag(matrix).astype(np.float64)
     predicted, real = matrix.sum(axis=0), matrix.sum(axis=1)
     precision = hits / np.maximum(predicted, 1)

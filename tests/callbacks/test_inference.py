@@ -13,8 +13,7 @@ from towerpack.callbacks import (
     ScalarStats,
     TopK,
 )
-from towerpack.callbacks.inference_batches import batch_size
-from towerpack.callbacks.inference_runner import inference_devices
+from towerpack.callbacks.inference import batch_size, inference_devices
 from towerpack.dataflow import BatchData, DataFromArrays, FakeData, MapData
 from towerpack.input_source import QueueInput, StagingInput
 from towerpack.input_source.base import EndOfData
@@ -106,7 +105,7 @@ def test_batches_of_unknown_size_count_once_and_empty_ones_not_at_all(caplog):
             stats.batch_size = size
             stats.on_fetches([np.float32(value)])
         assert stats.after_inference() == {"validation_cost": 1.5}
-    assert caplog.text.count("counts every batch of ['cost'] once") == 1
+    assert caplog.text.count("gives every batch of ['cost'] the same weight") == 1
 
 
 @pytest.mark.parametrize("gpus", [2, [0, 1, 2]])
@@ -126,7 +125,7 @@ def test_towers_are_spread_over_the_devices():
 
 def test_a_validation_set_without_batches_is_an_error():
     empty = MapData(tiny_flow(), lambda datapoint: None)
-    with pytest.raises(ValueError, match="produced nothing in a whole pass"):
+    with pytest.raises(ValueError, match="produced no batch in a whole pass"):
         run([InferenceRunner(empty, ScalarStats("cost"))], epochs=1)
 
 

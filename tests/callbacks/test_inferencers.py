@@ -126,7 +126,7 @@ def test_a_label_outside_of_the_classes_is_an_error_and_never_right(data, label)
 def test_a_vector_that_holds_no_classes_is_an_error():
     labels = np.array([0, 1, 1])
     for scores in (np.array([0.2, 0.9, 0.6]), np.array([0, 1, -1])):
-        with pytest.raises(ValueError, match="expected classes in 'prob', integers from 0 on"):
+        with pytest.raises(ValueError, match="expected classes in 'prob', integers >= 0"):
             over_batches(ConfusionMatrix(picture=False), scores, labels)
 
 

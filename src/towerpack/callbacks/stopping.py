@@ -1,0 +1,204 @@
+"""Ending training: at a limit, without improvement, or at NaN and infinity."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from towerpack._tensorflow import tf
+from towerpack.callbacks.base import Callback, StopTraining, latest_scalar, name_list
+from towerpack.callbacks.interval import EpochEnd
+from towerpack.core.every import Every, every
+
+HINT = (
+    "To find the operation and the line of your code that caused this, call "
+    "tf.debugging.enable_check_numerics() before the model is built and run again"
+)
+
+
+class EarlyStopping(Callback):
+    """Stops training when a scalar has not improved for `patience` triggers.
+
+    `stat` is the name of a logged scalar: place this after the callback that logs it. It improves
+    by falling (with `reverse=True`, by rising) by more than `min_delta`; NaN is no improvement. A
+    trigger without a new value does not count. The best value and the count survive a restart.
+
+    >>> stop = EarlyStopping("validation_error", patience=5)
+    """
+
+    chief_only = False
+
+    def __init__(
+        self, stat: str, patience: int = 10, min_delta: float = 0.0, reverse: bool = False
+    ):
+        if patience < 1:
+            raise ValueError(f"expected patience of at least 1, received {patience}")
+        if min_delta < 0:
+            raise ValueError(f"expected min_delta >= 0, received {min_delta}")
+        self.stat, self.patience, self.reverse = stat, patience, reverse
+        self.min_delta = float(min_delta)
+        self._reset()
+
+    def _reset(self) -> None:
+        self.best: float | None = None
+        self.waited = 0
+        self._seen = -1
+
+    def _setup_graph(self) -> None:
+        self._reset()
+
+    def _trigger(self) -> None:
+        latest = latest_scalar(self, self.stat)
+        if latest is None or latest[0] <= self._seen:
+            return
+        self._seen, value = latest
+        if self._improves(value):
+            self.best, self.waited = value, 0
+            return
+        self.waited += 1
+        if self.waited >= self.patience:
+            best = "" if self.best is None else f" on {self.best:.5g}"
+            raise StopTraining(f"{self.stat} has not improved{best} in {self.waited} triggers")
+
+    def _improves(self, value: float) -> bool:
+        if math.isnan(value):
+            return False
+        if self.best is None:
+            return True
+        gain = value - self.best if self.reverse else self.best - value
+        return gain > self.min_delta
+
+    def _state(self) -> dict[str, Any]:
+        return {"best": self.best, "waited": self.waited, "seen": self._seen}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.best, self.waited, self._seen = state["best"], state["waited"], state["seen"]
+
+
+class StopAt(Callback):
+    """Stops training after a number of steps or epochs of the model, or a time of this run.
+
+    `when` is a number of steps, or `'10000 steps'`, `'3 epochs'`, `'8 h'`. Time is checked between
+    two calls of the step function. A resumed model that is past the limit stops at once.
+
+    >>> limit = StopAt("8 h")
+    """
+
+    chief_only = False
+
+    def __init__(self, when: int | str | Every):
+        self.when = every(f"{when} steps" if isinstance(when, int) else when)
+
+    def _before_train(self) -> None:
+        self._started = time.monotonic()
+
+    def _next_due(self) -> int | None:
+        if self.when.unit != "steps":
+            return None
+        return max(int(self.when.count), self.global_step + 1)
+
+    def _before_epoch(self) -> None:
+        self._check(self.epoch_num - 1)  # a resumed model may be past it
+
+    def _trigger_step(self) -> None:
+        # After the last step of an epoch it stops with the epoch's own events.
+        if self.local_step < self.trainer.steps_per_epoch - 1:
+            self._check(0)
+
+    def _trigger_epoch(self) -> None:
+        self._check(self.epoch_num)
+
+    def _check(self, epochs: int) -> None:
+        reached = {
+            "steps": self.global_step,
+            "epochs": epochs,
+            "seconds": time.monotonic() - self._started,
+        }
+        if reached[self.when.unit] >= self.when.count:
+            raise StopTraining(f"{self.when} have passed")
+
+
+class CheckNumerics(Callback):
+    """Stops training and names the variables that are not finite.
+
+    One traced function checks all variables of the store, at each trigger and, with
+    `run_step=True`, after every step (which then cannot be fused). TensorFlow's own
+    `tf.debugging.enable_check_numerics()`, called before the model is built, reports the operation
+    and the line of code that caused it, and slows down every operation.
+    """
+
+    def __init__(self, run_as_trigger: bool = True, run_step: bool = False):
+        self.run_as_trigger, self.run_step = run_as_trigger, run_step
+
+    def _before_train(self) -> None:
+        self._variables = {
+            name: variable
+            for name, variable in self.trainer.store.variables.items()
+            if variable.dtype.is_floating or variable.dtype.is_complex
+        }
+        variables = list(self._variables.values())
+        self._finite = tf.function(
+            lambda: [tf.reduce_all(tf.math.is_finite(_real(v))) for v in variables],
+            autograph=False,
+        ).get_concrete_function()
+
+    def _next_due(self) -> int | None:
+        return self.global_step + 1 if self.run_step else None
+
+    def _trigger_step(self) -> None:
+        if self.run_step:
+            self._check()
+
+    def _trigger(self) -> None:
+        if self.run_as_trigger:
+            self._check()
+
+    def _check(self) -> None:
+        flags = zip(self._variables, self._finite(), strict=True)
+        broken = [name for name, finite in flags if not finite.numpy()]
+        if broken:
+            raise FloatingPointError(
+                f"after step {self.global_step} these variables are not finite: {broken}. {HINT}"
+            )
+
+
+class TerminateOnNaN(Callback):
+    """Stops training when one of the named tensors is not finite.
+
+    With `run_step=True` (the default) every step is checked; otherwise the last step of each epoch,
+    so that steps may be fused. The trainer itself checks the cost of every step for free and keeps
+    the batch: this callback is for other tensors.
+
+    >>> guard = TerminateOnNaN(["logits"])
+    """
+
+    def __init__(self, names: str | Sequence[str], run_step: bool = True):
+        self.names = name_list(names)
+        if not self.names:
+            raise ValueError("expected the name of at least one tensor, received none")
+        self.run_step = run_step
+        self._end = EpochEnd()
+
+    def _next_due(self) -> int | None:
+        return self.global_step + 1 if self.run_step else self._end.step(self.trainer)
+
+    def _before_run(self) -> Sequence[str] | None:
+        return self.names
+
+    def _after_run(self, values: list[Any] | None) -> None:
+        for name, value in zip(self.names, values or [], strict=True):
+            finite = np.isfinite(np.asarray(value, np.float64))
+            if not finite.all():
+                raise FloatingPointError(
+                    f"{name!r} is not finite in step {self.global_step}: "
+                    f"{int((~finite).sum())} of {finite.size} values. {HINT}"
+                )
+
+
+def _real(variable: Any) -> Any:
+    value = variable.read_value()
+    return tf.abs(value) if value.dtype.is_complex else value

@@ -1,0 +1,208 @@
+"""The user's own functions, commands, processes and shells."""
+
+from __future__ import annotations
+
+import inspect
+import pdb
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from towerpack.callbacks.base import Callback, latest_scalar, name_list
+from towerpack.core import logger
+from towerpack.core.optional import require
+from towerpack.core.processes import start_proc_mask_signal
+from towerpack.core.threads import StoppableThread
+
+STOP_SECONDS = 5.0  # how long to wait for a process or thread to stop
+
+SHELLS = ("ipython", "pdb")
+
+
+class RunOp(Callback):
+    """Calls a function before training, at each trigger, or after each step.
+
+    `op` is a function (for example a `tf.function`) without arguments, or of the trainer. With
+    `run_step=True` it runs after every step, and steps cannot be fused.
+
+    >>> greet = RunOp(lambda: print("hello"), run_as_trigger=False)
+    """
+
+    def __init__(
+        self,
+        op: Callable[..., Any],
+        run_before: bool = True,
+        run_as_trigger: bool = True,
+        run_step: bool = False,
+        verbose: bool = False,
+    ):
+        if not callable(op):
+            raise TypeError(
+                f"expected a function without arguments or of the trainer, received {op!r}. Wrap "
+                "an operation in a lambda or a tf.function"
+            )
+        self.op = op
+        self.run_before, self.run_as_trigger, self.run_step = run_before, run_as_trigger, run_step
+        self.verbose = verbose
+        self._takes_trainer = _takes_an_argument(op)
+
+    def _before_train(self) -> None:
+        if self.run_before:
+            self._run()
+
+    def _next_due(self) -> int | None:
+        return self.global_step + 1 if self.run_step else None
+
+    def _trigger_step(self) -> None:
+        if self.run_step:
+            self._run()
+
+    def _trigger(self) -> None:
+        if self.run_as_trigger:
+            self._run()
+
+    def _run(self) -> None:
+        if self.verbose:
+            logger.info("running %s", getattr(self.op, "__name__", self.op))
+        if self._takes_trainer:
+            self.op(self.trainer)
+        else:
+            self.op()
+
+
+class RunUpdateOps(Callback):
+    """Does nothing: updates made in a tower, by batch normalization for example, run with the step.
+
+    It exists for old scripts, which had to request it.
+    """
+
+    def __init__(self, collection: Any = None):
+        self.collection = collection
+
+
+def _takes_an_argument(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some builtins have no signature
+        return False
+    return any(
+        p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+        for p in parameters
+    )
+
+
+class SendStat(Callback):
+    """Runs a shell command with the latest values of some scalars, at each trigger.
+
+    `command` is a format string: `'echo {cost}'`. A scalar that was not logged yet becomes `nan`.
+    Training waits for the command; a failure is logged, and training continues.
+
+    >>> note = SendStat("echo {validation_error}", "validation_error")
+    """
+
+    def __init__(self, command: str, names: str | Sequence[str]):
+        self.command = command
+        self.names = name_list(names)
+
+    def _trigger(self) -> None:
+        latest = {name: latest_scalar(self, name) for name in self.names}
+        values = {name: point[1] if point else float("nan") for name, point in latest.items()}
+        command = self.command.format(**values)
+        done = subprocess.run(command, shell=True, capture_output=True, text=True)
+        if done.returncode:
+            logger.error(
+                "the command of %s failed with code %d: %s\n%s",
+                self,
+                done.returncode,
+                command,
+                done.stderr,
+            )
+
+
+class StartProcOrThread(Callback):
+    """Starts processes or threads before training and stops them after it.
+
+    Processes ignore Ctrl-C, which the trainer handles. With `stop_at_last=True`, processes are
+    terminated and `StoppableThread`s are stopped, also after an exception. Other threads cannot be
+    stopped; those that are still running are logged.
+
+    >>> import threading
+    >>> clock = StartProcOrThread(threading.Thread(target=print, args=("started",)))
+    """
+
+    chief_only = False
+
+    def __init__(self, startable: Any, stop_at_last: bool = True):
+        self.startables = list(startable) if isinstance(startable, Sequence) else [startable]
+        for one in self.startables:
+            if not (hasattr(one, "start") and hasattr(one, "join")):
+                raise TypeError(f"expected processes or threads, received {one!r}")
+        self.stop_at_last = stop_at_last
+        self._started: list[Any] = []
+
+    def _before_train(self) -> None:
+        for one in self.startables:
+            if hasattr(one, "terminate"):
+                start_proc_mask_signal(one)
+            else:
+                one.start()
+            self._started.append(one)
+            logger.info("started %s", one.name)
+
+    def _after_train(self) -> None:
+        started, self._started = self._started, []
+        if not self.stop_at_last:
+            return
+        for one in started:
+            if isinstance(one, StoppableThread):
+                one.stop()
+            elif hasattr(one, "terminate") and one.is_alive():
+                one.terminate()
+        for one in started:
+            if one.is_alive() and (isinstance(one, StoppableThread) or hasattr(one, "terminate")):
+                one.join(STOP_SECONDS)
+            if one.is_alive():
+                logger.warning("%s was not stopped and is still running", one.name)
+
+
+class InjectShell(Callback):
+    """Opens a shell when a file appears, for example by `touch INJECT_SHELL.tmp`.
+
+    It checks for the file after each call of the step function and after each epoch, and removes
+    it. In the shell, `trainer` is the trainer. It does not observe single steps.
+    """
+
+    def __init__(self, file: str | Path = "INJECT_SHELL.tmp", shell: str = "ipython"):
+        if shell not in SHELLS:
+            raise ValueError(f"expected a shell of {list(SHELLS)}, received {shell!r}")
+        self.file, self.shell = Path(file), shell
+
+    def _next_due(self) -> int | None:
+        return None
+
+    def _before_train(self) -> None:
+        logger.info("create the file %s to open a %s shell", self.file.absolute(), self.shell)
+        self._check()
+
+    def _trigger_step(self) -> None:
+        self._check()
+
+    def _trigger(self) -> None:
+        self._check()
+
+    def _check(self) -> None:
+        if self.file.exists():
+            self.file.unlink()
+            self._open()
+
+    def _open(self) -> None:
+        trainer = self.trainer
+        if self.shell == "ipython":
+            ipython = require("IPython", extra="shell")
+            ipython.embed(user_ns={"trainer": trainer, "self": self})
+        else:
+            pdb.set_trace()
+
+    def _after_train(self) -> None:
+        self.file.unlink(missing_ok=True)

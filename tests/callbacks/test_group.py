@@ -1,0 +1,52 @@
+"""Callbacks made of functions, proxies, and several callbacks run as one."""
+
+import re
+
+import pytest
+
+from tests.callbacks.training import run
+from towerpack.callbacks import (
+    CallbackFactory,
+    Callbacks,
+    PeriodicCallback,
+    ProxyCallback,
+    RunUpdateOps,
+    group,
+)
+
+
+def test_a_callback_of_functions():
+    seen = []
+    factory = CallbackFactory(
+        setup_graph=lambda self: seen.append("setup_graph"),
+        before_train=lambda self: seen.append(("before_train", self.epoch_num)),
+        trigger=lambda self: seen.append(("trigger", self.epoch_num)),
+        after_train=lambda self: seen.append("after_train"),
+    )
+    assert run([factory], epochs=2).alone == []
+    assert seen == [
+        "setup_graph",
+        ("before_train", 0),
+        ("trigger", 1),
+        ("trigger", 2),
+        "after_train",
+    ]
+
+
+def test_a_proxy_says_what_it_stands_for():
+    assert str(ProxyCallback(PeriodicCallback(RunUpdateOps(), 5))) == (
+        "ProxyCallback(PeriodicCallback(RunUpdateOps))"
+    )
+    with pytest.raises(TypeError, match="expected a callback"):
+        ProxyCallback(print)
+    with pytest.raises(TypeError, match="expected callbacks"):
+        Callbacks([print])
+
+
+def test_slow_callbacks_are_named(monkeypatch, caplog):
+    run([RunUpdateOps()], epochs=1)
+    assert "callbacks took" not in caplog.text
+    monkeypatch.setattr(group, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(group, "SLOW_SHARE", 0.0)
+    run([RunUpdateOps()], epochs=1)
+    assert re.search(r"callbacks took .* the slowest: RunUpdateOps .* s", caplog.text)
