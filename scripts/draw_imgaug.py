@@ -62,7 +62,7 @@ def square(img: np.ndarray, size: int = 300) -> np.ndarray:
 
 
 def mixed(photos: list[np.ndarray]) -> list[tuple[str, np.ndarray]]:
-    """Those that work on several images."""
+    """Returns the pictures of augmentors that combine several images."""
     rng = np.random.default_rng(SEED)
     batch = [np.stack(photos), np.arange(len(photos))]
     mixup = most_mixed(imgaug.MixUp(2.0, len(photos))(list(batch), rng))
@@ -88,7 +88,7 @@ def main() -> None:
     output = Path(sys.argv[1]) if len(sys.argv) > 1 else OUTPUT
     output.parent.mkdir(exist_ok=True)
     sheet = Image.fromarray(contact_sheet(pictures, COLUMNS))
-    # A palette: a third of the size, for a little banding.
+    # A palette reduces the file to a third of its size, at the cost of slight banding.
     sheet.quantize(256).save(output, optimize=True)
     print(f"{output}: {len(pictures)} pictures, {output.stat().st_size:,} bytes")
 

@@ -3,8 +3,8 @@
 
     python scripts/make_mnist_sample.py DIRECTORY
 
-DIRECTORY holds the four IDX files, raw or .gz; without one, they are downloaded. The same input
-gives the same file, so that a difference in it means something.
+DIRECTORY holds the four IDX files, raw or .gz. Without it, they are downloaded. The same input
+always gives the same file, byte for byte.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import numpy as np
 from towerpack.dataflow.dataset import Mnist, mnist_sample
 
 TARGET = Path(mnist_sample.__file__).with_name(mnist_sample.FILE)
-LIMIT = 1_000_000  # bytes; the package stays small
+LIMIT = 1_000_000  # bytes, so that the package stays small
 
 
 def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Like numpy.savez_compressed, but packed as tightly as zlib can and without the time."""
+    """Like numpy.savez_compressed, but with the best zlib compression and without time stamps."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
             content = io.BytesIO()

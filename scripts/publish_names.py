@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Brings the table of public names, src/towerpack/_names.py, up to date with the rooms' `__all__`.
+"""Updates the table of public names, src/towerpack/_names.py, from the `__all__` of each room.
 
     python scripts/publish_names.py
 
-The rooms are read, not imported. Names that are not of a room's `__init__` stay as they are.
+The rooms are parsed, not imported. Names of other modules than a room's `__init__` are kept.
 """
 
 from __future__ import annotations

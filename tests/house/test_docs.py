@@ -1,7 +1,7 @@
 """The Python blocks of README.md, CONTRIBUTING.md and docs/ run, each page as one script.
 
-The blocks of a page build on each other. A page is run in a fresh directory by a fresh interpreter,
-with warnings as errors. Whatever is not meant to run is not marked as `python`.
+The blocks of a page build on each other. Each page runs in a new directory and a new interpreter,
+with warnings as errors. A block that should not run is not marked as `python`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FENCE = re.compile(r"^```(\w*)", re.MULTILINE)
 
 
 def script_of(page: str) -> str:
-    """The page with everything but its Python blocks made blank: line numbers stay the page's."""
+    """Blanks all lines of the page except its Python blocks, so that line numbers stay the same."""
     lines, language = [], None
     for line in page.splitlines():
         fence = FENCE.match(line)
