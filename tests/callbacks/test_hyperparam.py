@@ -372,5 +372,5 @@ def test_graph_variables_are_found_by_their_last_part():
     param = GraphVarParam("learning_rate")
     with pytest.raises(ValueError, match="several variables end in 'learning_rate'"):
         param._find(types.SimpleNamespace(variables={"a/learning_rate": 1, "b/learning_rate": 2}))
-    assert param._find({"a/learning_rate": 1, "b/rate": 2}) == 1
+    assert param._find(types.SimpleNamespace(variables={"a/learning_rate": 1, "b/rate": 2})) == 1
     assert SGD(0.5).learning_rate == 0.5
