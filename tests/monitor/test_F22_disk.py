@@ -13,7 +13,7 @@ import pytest
 from tensorboard.compat.proto.event_pb2 import Event
 
 from towerpack.monitor import JSONWriter, Monitors, RunInfo, RunRecord
-from towerpack.monitor.files import FILE_MARK, read_records
+from towerpack.monitor.files import FILE_MARK, read_event_records
 
 # Runs epochs on a disk; before the epoch FULL it fills it, before the epoch FREE it makes room.
 SCRIPT = """
@@ -86,7 +86,7 @@ def assert_whole(directory):
     facts = RunRecord.load(directory)
     assert (facts["state"], facts["step"]) == ("finished", 69)
     (file,) = directory.glob(f"{FILE_MARK}*")
-    events = [Event.FromString(record) for record in read_records(file)]
+    events = [Event.FromString(record) for record in read_event_records(file)]
     steps = [e.step for e in events if e.summary.value and e.summary.value[0].tag == "cost"]
     assert steps == [r["global_step"] for r in records]
 

@@ -22,7 +22,7 @@ def test_a_command_that_fails_is_logged_and_training_goes_on(tmp_path):
     monitor.process_scalar("cost", 1.5, 1, 1)
     monitor.flush(1, 1)
     logger.close_log_file()
-    assert "ended with 3: trouble 1.5" in (directory / "log.log").read_text()
+    assert "failed with code 3: trouble 1.5" in (directory / "log.log").read_text()
 
 
 def test_a_wrong_key_is_said_at_once():

@@ -9,7 +9,7 @@ import pytest
 from tests.report.made_runs import STEPS, make_run
 from towerpack.monitor import JSONWriter, Monitors, RunInfo
 from towerpack.report import read_run
-from towerpack.report.run_reader import POINTS_KEPT, NoRunError
+from towerpack.report.run_reader import POINTS_KEPT, NoRunError, overall_times
 
 
 def test_everything_that_the_page_shows(tmp_path):
@@ -77,7 +77,7 @@ def test_a_run_of_this_process_is_running(tmp_path):
 def test_scalars_alone_are_enough_and_an_empty_directory_is_not(tmp_path):
     with pytest.raises(NoRunError, match=r"expected a run's directory .* received"):
         read_run(tmp_path)
-    with pytest.raises(NoRunError, match="which is no directory"):
+    with pytest.raises(NoRunError, match="which is not a directory"):
         read_run(tmp_path / "missing")
     (tmp_path / "stats.jsonl").write_text('{"epoch_num": 1, "global_step": 5, "cost": 0.5}\n')
     assert read_run(tmp_path)["state"] == "unknown"
@@ -107,3 +107,36 @@ def test_pictures_of_tf_summary_and_those_that_came_again(tmp_path):
     put(10, starting_step=7, resumed=True)
     (image,) = read_images(tmp_path)
     assert image["tag"] == "new" and [item["step"] for item in image["items"]] == [5, 10]
+
+
+def epoch(number, data=1.0, seconds=2.0):
+    stage = {"label": "MapData", "depth": 0, "workers": 0, "parallel": False}
+    return {
+        "epoch_num": number,
+        "epoch": 4.0,
+        "data": data,
+        "step": 2.0,
+        "callbacks": 0.5,
+        "cores": 8,
+        "stages": [stage | {"datapoints": 10, "seconds": seconds}],
+        "callbacks_by_name": {
+            "ModelSaver": {"seconds": 0.5, "at_steps": 0.0},
+            "ProgressBar": {"seconds": number, "at_steps": number},
+        },
+    }
+
+
+def test_the_first_epoch_does_not_count_where_there_are_others():
+    overall = overall_times([epoch(1, data=100.0), epoch(2), epoch(3)])
+    assert overall["parts"]["data"] == 2.0 and overall["parts"]["epoch"] == 8.0
+    assert overall["verdict"].startswith("25% waiting for data, 50% in the step")
+    (stage,) = overall["stages"]
+    assert (stage["datapoints"], stage["seconds"], stage["load"]) == (20, 4.0, 0.5)
+    bar, saver = overall["callbacks"]
+    assert (bar["name"], bar["seconds"]) == ("ProgressBar", 5)
+    assert (saver["name"], saver["seconds"], saver["share"]) == ("ModelSaver", 1, 0.125)
+
+
+def test_few_epochs_all_count_and_none_give_nothing():
+    assert overall_times([epoch(1), epoch(2)])["parts"]["epoch"] == 8.0
+    assert overall_times([]) is None

@@ -1,4 +1,4 @@
-"""What a monitor is: a place where numbers and pictures of a run go."""
+"""The base class of monitors, and `Monitors`, which passes everything to all of them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from towerpack.monitor.verdict import EpochTimes, verdict
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a monitor learns at the start: where to write, and where the run begins.
+    """What a monitor receives at the start: where to write, and where the run begins.
 
-    `starting_step` is the last step that is done already: 0 for a run from scratch. `resumed` says
-    that the run goes on from its own checkpoint: what monitors hold of later steps, done by an
-    earlier process after that checkpoint, is about to come again. `configuration` and `devices` are
-    for people to read; whatever is in them must be JSON or have a telling `str`.
+    `starting_step` is the last step that is already done: 0 for a run from scratch. `resumed` means
+    that the run continues from its own checkpoint: what monitors hold of later steps, which an
+    earlier process did after that checkpoint, will be logged again. `configuration` and `devices`
+    are for people to read; their values must be JSON or have a readable `str`.
     """
 
     directory: Path | None
@@ -43,7 +43,7 @@ class RunInfo:
         return self.resumed or self.starting_epoch > 1
 
     def is_before(self, step: int, epoch: int) -> bool:
-        """Whether something logged at that time belongs to the part that is done already."""
+        """Whether something logged at that time belongs to the part that is already done."""
         if not self.goes_on:
             return False
         if self.starting_step:
@@ -52,16 +52,16 @@ class RunInfo:
 
 
 class MonitorBase:
-    """Receives everything that is put to the `Monitors`; override what you want.
+    """Receives everything that is logged through `Monitors`; override what you need.
 
-    Calls come from the training thread, in order. `open` precedes all others; `flush` comes at the
-    end of every epoch; `end` and then `close` come once, also after an exception.
+    Calls come from the training thread, in order. `open` precedes all others; `flush` follows every
+    epoch; `end` and then `close` are called once, also after an exception.
     """
 
     def open(self, run: RunInfo) -> None: ...
 
     def history(self) -> Iterable[tuple[str, int, float]]:
-        """(name, step, value) of the scalars of the run's earlier part; asked once after `open`."""
+        """(name, step, value) of the earlier scalars of the run; read once, after `open`."""
         return ()
 
     def process_scalar(self, name: str, value: float, step: int, epoch: int) -> None: ...
@@ -79,7 +79,7 @@ class MonitorBase:
         """Values are bool, int, float or str. Comes before the first step."""
 
     def process_graph(self, graph: Callable[[], bytes]) -> None:
-        """`graph()` makes the serialized `GraphDef`; it may take long, and may run in a thread."""
+        """`graph()` returns the serialized `GraphDef`; it may be slow, and may run in a thread."""
 
     def process_summary(self, serialized: bytes, step: int, epoch: int) -> None:
         """A serialized `Summary` of TensorBoard that holds no plain scalar."""
@@ -90,32 +90,32 @@ class MonitorBase:
     def process_times(self, times: EpochTimes, verdict: str, step: int, epoch: int) -> None:
         """Where an epoch's time went; `verdict` is empty if that is not clear.
 
-        Its numbers come as scalars `time/...` as well.
+        The same numbers are also logged as scalars `time/...`.
         """
 
     def persist(self) -> None:
-        """Puts what it has where the end of this process does not reach it.
+        """Stores what it has received so that it survives the end of this process.
 
-        Comes before every checkpoint, also in the middle of an epoch: a run that is taken up there
-        does not put again what came before.
+        Called before every checkpoint, also in the middle of an epoch: a run that resumes there
+        does not log again what came before.
         """
 
     def flush(self, step: int, epoch: int) -> None: ...
 
     def end(self, error: BaseException | None) -> None:
-        """The run is over, by this exception if there is one."""
+        """The run is over; `error` is the exception that ended it, if any."""
 
     def close(self) -> None: ...
 
 
 TOWER_PREFIX = re.compile(r"tower\d+/")
 SUMMARY_SUFFIX = "-summary"
-NAMED_FAILURES = 3  # so many failed writes are logged one by one; then every hundredth
+NAMED_FAILURES = 3  # failed writes that are logged one by one; then every hundredth is
 FAILURES_PER_LINE = 100
 
 
 class Monitors:
-    """`trainer.monitors`: takes scalars and pictures, keeps the scalars' history, passes all on.
+    """`trainer.monitors`: passes everything to all monitors, and keeps the history of scalars.
 
     Not thread-safe: it belongs to the training thread. An OSError of a monitor (a full disk, a
     network) is logged and counted in `failures`; the run continues.
@@ -134,8 +134,8 @@ class Monitors:
         self.monitors = list(monitors)
         self.step = self.epoch = 0
         self._history: dict[str, list[tuple[int, float]]] = {}
-        self._put_before: set[str] = set()  # at the step that the run was taken up at
-        self._taken_up_at: int | None = None
+        self._put_before: set[str] = set()  # names logged at the step where the run resumed
+        self._resumed_at: int | None = None
         self.failures = 0
         """How often a monitor could not write."""
 
@@ -149,31 +149,31 @@ class Monitors:
                 if self.failures <= NAMED_FAILURES or self.failures % FAILURES_PER_LINE == 0:
                     logger.error(
                         "%s could not write (failure %d of this run's monitors); training "
-                        "continues, and it tries again: %s",
+                        "continues, and the monitor will try again: %s",
                         type(monitor).__name__,
                         self.failures,
                         error,
                     )
 
     def open(self, run: RunInfo) -> None:
-        """Opens every monitor; the history of a resumed run is what they still have of it."""
+        """Opens every monitor, and reads the history of a resumed run from one that has it."""
         self._each(lambda monitor: monitor.open(run))
         for monitor in self.monitors:
             if not self._history:
                 for name, step, value in monitor.history():
                     self._history.setdefault(name, []).append((step, value))
         if run.resumed:
-            self._taken_up_at = run.starting_step
+            self._resumed_at = run.starting_step
             latest = {name: points[-1][0] for name, points in self._history.items()}
             self._put_before = {name for name in latest if latest[name] == run.starting_step}
 
     def at(self, step: int, epoch: int) -> None:
-        """Says when what follows is put."""
+        """Sets the step and the epoch of what follows."""
         self.step, self.epoch = step, epoch
 
     def put_scalar(self, name: str, value: float) -> None:
-        """A number. What the run had put already at the step where it goes on stays as it was."""
-        if self.step == self._taken_up_at and name in self._put_before:
+        """A number. Ignored if the run had already logged it at the step where it resumes."""
+        if self.step == self._resumed_at and name in self._put_before:
             return
         number = float(value)
         self._history.setdefault(name, []).append((self.step, number))
@@ -211,7 +211,7 @@ class Monitors:
         self._each(lambda m: m.process_text(name, text, self.step, self.epoch))
 
     def put_hyperparameters(self, values: Mapping[str, Any]) -> None:
-        """What was chosen for this run, to compare runs by; other types than numbers become str."""
+        """The choices of this run, for comparing runs; values other than numbers become str."""
         plain = {
             name: value if isinstance(value, bool | int | float | str) else str(value)
             for name, value in values.items()
@@ -219,12 +219,12 @@ class Monitors:
         self._each(lambda m: m.process_hyperparameters(plain))
 
     def put_graph(self, graph: bytes | Callable[[], bytes]) -> None:
-        """A serialized `GraphDef`, or a function that makes it, which a thread may call."""
+        """A serialized `GraphDef`, or a function that returns it, which a thread may call."""
         make = graph if callable(graph) else lambda: graph
         self._each(lambda m: m.process_graph(make))
 
     def put_summary(self, summary: Any) -> None:
-        """A `Summary` of TensorBoard, as message or serialized; its scalars go where scalars go.
+        """A `Summary` of TensorBoard, as message or serialized; its scalars become plain scalars.
 
         Tags lose `towerN/` and a trailing `-summary`.
         """
@@ -268,17 +268,17 @@ class Monitors:
         return self._history[name]
 
     def persist(self) -> None:
-        """Before a checkpoint: what was put by now must not be lost with this process."""
+        """Called before a checkpoint: what was logged so far must survive this process."""
         self._each(lambda m: m.persist())
 
     def flush(self) -> None:
         self._each(lambda m: m.flush(self.step, self.epoch))
 
     def close(self, error: BaseException | None = None) -> None:
-        """Ends and closes every monitor; the first failure is raised after all had their turn.
+        """Ends and closes every monitor; the first failure is raised after all were closed.
 
-        An OSError is logged and counted instead. `error` is what ended the run; by default the
-        exception that is being handled, if any.
+        An OSError is logged and counted instead. `error` is the exception that ended the run; by
+        default the one that is being handled, if any.
         """
         error = error or sys.exception()
         failure: Exception | None = None

@@ -1,4 +1,4 @@
-"""What a run's record and a bug report say of the machine and the installed packages."""
+"""The machine, the installed packages and this process, for run records and bug reports."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ CPU_FEATURES = (
     *("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16"),
     *("amx_tile", "amx_bf16", "asimd", "bf16", "i8mm", "sve"),
 )
-CPU_INFO = Path("/proc/cpuinfo")  # Linux only; elsewhere the features are not said
+CPU_INFO = Path("/proc/cpuinfo")  # Linux only; elsewhere the features are unknown
 
 
 def environment() -> dict[str, str]:
-    """What and which, TensorFlow not imported; packages that are not installed are left out.
+    """Names and versions, without importing TensorFlow; packages not installed are omitted.
 
     >>> environment()["towerpack"] == __version__
     True
@@ -71,7 +71,7 @@ def cpu() -> str:
             key, _, value = (part.strip() for part in line.partition(":"))
             if key == "model name":
                 model = value
-            elif key in ("flags", "Features"):  # as x86 and ARM call them
+            elif key in ("flags", "Features"):  # on x86 and on ARM
                 flags.update(value.split())
     features = " ".join(name for name in CPU_FEATURES if name in flags) or "features unknown"
     return f"{available_cores()} of {os.cpu_count()} cores, {model}, {features}"
@@ -95,13 +95,13 @@ _START_TIME_FIELD = 19  # of /proc/<pid>/stat, counted behind the name in bracke
 
 
 def process_identity() -> dict[str, Any]:
-    """This process, so that `is_alive` can recognize it later: numbers are used again."""
+    """Identifies this process for `is_alive`; its number alone does not, as numbers are reused."""
     pid = os.getpid()
     return {"pid": pid, "host": socket.gethostname(), "start": _start_time(pid)}
 
 
 def is_alive(identity: Mapping[str, Any]) -> bool | None:
-    """Whether that process still runs; None if it is of another machine.
+    """Whether that process is still running; None if it is on another machine.
 
     >>> is_alive(process_identity())
     True
@@ -115,12 +115,12 @@ def is_alive(identity: Mapping[str, Any]) -> bool | None:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it is there, and somebody else's
+        pass  # it exists and belongs to another user
     return _start_time(identity["pid"]) == identity["start"]
 
 
 def _start_time(pid: int) -> str | None:
-    """Ticks from the machine's start to the process's; None where there is no /proc."""
+    """Clock ticks from the start of the machine to that of the process; None without /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -16,18 +16,23 @@ from towerpack.core.optional import require
 from towerpack.monitor.base import MonitorBase, RunInfo
 from towerpack.monitor.files import FILE_MARK, GrowingFile, encode_png, event_file_name, framed
 
+BINS = 30  # the number that TensorBoard draws
+# Numbers that are processed at once. In double precision they stay in the processor's cache and in
+# memory that the process already has; allocating pages for larger parts is slower than counting.
+PART = 1 << 13
+NEAR = 1e-6  # of a bin's width
 HPARAMS_END_TAG = "_hparams_/session_end_info"
 
 
 class TFEventWriter(MonitorBase):
-    """Writes everything it gets to an event file in the run's directory, for TensorBoard.
+    """Writes everything it receives to an event file in the run's directory, for TensorBoard.
 
-    Scalars, pictures, histograms, text, the graph, hyperparameters. Without a directory it does
-    nothing. What was written is with the operating system after `max_queue` events, or with the
-    first event later than `flush_secs` after the last time, and after every epoch. A resumed run
-    first tells TensorBoard to forget the steps that are about to come again, so that a curve has
-    every step once. With `split_files` each epoch gets a file of its own, so that a finished
-    epoch's file never changes again.
+    That is scalars, pictures, histograms, text, the graph and hyperparameters. Without a directory
+    it does nothing. Events are handed to the operating system after `max_queue` of them, with the
+    first event that comes `flush_secs` after the last write, and after every epoch. A resumed run
+    first makes TensorBoard discard the steps that will be logged again, so that a curve has every
+    step once. With `split_files` each epoch gets a separate file, which never changes after the
+    epoch.
 
     Needs tensorboard (extra `tf`).
     """
@@ -97,7 +102,7 @@ class TFEventWriter(MonitorBase):
     def process_hyperparameters(self, values: Mapping[str, Any]) -> None:
         hparams = require("tensorboard.plugins.hparams.summary_v2", extra="tf")
         self._has_hyperparameters = True
-        group = str(self._directory)  # a run's sessions, before and after a restart, are one trial
+        group = str(self._directory)  # the sessions before and after a restart are one trial
         self._write(step=0, summary=hparams.hparams_pb(dict(values), trial_id=group))
 
     def process_graph(self, graph: Callable[[], bytes]) -> None:
@@ -144,10 +149,10 @@ class TFEventWriter(MonitorBase):
                 self._file = None
 
     def _is_overtaken(self) -> bool:
-        """Whether another writer has made a newer file in the directory.
+        """Whether another writer has created a newer file in the directory.
 
-        TensorBoard's loader, at the end of a file, goes on with the next and never comes back: who
-        follows the run would see nothing more of this one.
+        At the end of a file, TensorBoard's loader continues with the next one and never returns:
+        TensorBoard would show nothing more of this file.
         """
         if self._directory is None or self._file is None:
             return False
@@ -221,7 +226,7 @@ def _histogram(values: np.ndarray) -> Any:
 def _hyperparameters_end(failed: bool) -> Any:
     """The message that ends a session of the hparams plugin.
 
-    TensorBoard's own function for it imports TensorFlow, which this room does not.
+    TensorBoard's own function for it imports TensorFlow, which this room must not.
     """
     api = require("tensorboard.plugins.hparams.api_pb2", extra="tf")
     plugin = require("tensorboard.plugins.hparams.plugin_data_pb2", extra="tf")
@@ -239,16 +244,9 @@ def _hyperparameters_end(failed: bool) -> Any:
     return message(value=[value])
 
 
-BINS = 30  # as many as TensorBoard draws
-# Numbers at a time: in double precision they stay in the processor's cache, and in memory that the
-# process has already; to get fresh pages for larger parts takes longer than the counting.
-PART = 1 << 13
-NEAR = 1e-6  # of a bin's width
-
-
 @dataclass(frozen=True)
 class Distribution:
-    """Counts of numbers in bins of equal width from the least to the greatest, and their sums."""
+    """Counts of numbers in bins of equal width between minimum and maximum, and their sums."""
 
     least: float
     greatest: float
@@ -260,9 +258,9 @@ class Distribution:
 
 
 def distribution(values: np.ndarray, bins: int = BINS) -> Distribution:
-    """Of all finite `values`, a flat array of any type; of a single zero if there are none.
+    """The distribution of all finite `values` in a flat array; that of a single zero if empty.
 
-    Summed in double precision. Takes little memory beside `values`, however many there are.
+    Sums are in double precision. The memory it needs does not depend on the size of `values`.
 
     >>> found = distribution(np.float32([1, 2, 2, np.nan]), bins=2)
     >>> found.count, found.least, found.greatest, found.total, found.counts.tolist()
@@ -281,7 +279,7 @@ def distribution(values: np.ndarray, bins: int = BINS) -> Distribution:
         counts += np.bincount(_bins_of(part, edges), minlength=bins)
         count += part.size
         total += float(part.sum())
-        with np.errstate(over="ignore"):  # it is infinite then
+        with np.errstate(over="ignore"):  # the sum is infinite then
             total_of_squares += float(part.dot(part))
     return Distribution(least, greatest, count, total, total_of_squares, edges, counts)
 
@@ -298,19 +296,19 @@ def _finite_parts(values: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _edges(least: float, greatest: float, bins: int) -> np.ndarray:
-    # Between numbers that are all but equal there is no room for so many edges.
+    # Between numbers that are almost equal there is no room for that many edges.
     room = 4 * bins * float(np.spacing(max(abs(least), abs(greatest))))
     margin = 0.0 if greatest - least > room else max(0.5, room)
     return np.linspace(least - margin, greatest + margin, bins + 1)
 
 
 def _bins_of(part: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """The bin of each number: that of `np.histogram`, which takes longer."""
+    """The bin of each number, the same as that of `np.histogram` but faster."""
     bins = edges.size - 1
     places = part - edges[0]
     places *= bins / (edges[-1] - edges[0])
     found = places.astype(np.intp)
-    # Rounding may have moved what is on an edge; and the last bin has its upper edge, too.
+    # Rounding may have moved numbers across an edge, and the last bin includes its upper edge.
     gaps = np.abs(np.rint(places) - places)
     if gaps.min() < NEAR:
         near = gaps < NEAR

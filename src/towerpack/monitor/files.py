@@ -1,4 +1,4 @@
-"""A file that grows at its end, also when the disk fails for a while."""
+"""What monitors write: files that grow, the records of event files, and PNG pictures."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 
 from towerpack.core.files import atomic_file
+from towerpack.dataflow.format.tfrecord_file import masked_crc
 
 MAX_PENDING = 1 << 26  # bytes kept in memory while the disk is full
 
 
 class GrowingFile:
-    """Appends to a file. What could not be written stays in memory for the next `write`.
+    """Appends to a file. What could not be written stays in memory until the next `write`.
 
-    The file begins with `content`; what had its name before is replaced as a whole. After an
-    OSError of `write` the file may end in the middle of something, but the next `write` that
-    succeeds overwrites that: nothing is missing then, and nothing is there twice. Only when more
-    than `MAX_PENDING` bytes wait, what is appended is dropped.
+    The file begins with `content` and replaces an earlier file of its name as a whole. After an
+    OSError of `write` the file may end in the middle of a record, but the next successful `write`
+    overwrites that: nothing is missing, and nothing is written twice. Only when more than
+    `MAX_PENDING` bytes are waiting, appended data is dropped.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "x")
@@ -41,7 +41,7 @@ class GrowingFile:
         self.path = path
         self._content: bytes | None = content  # until the file has it
         self._pending = bytearray()
-        self._size = len(content)  # of what stays as it is
+        self._size = len(content)  # of the part that is final
 
     def append(self, data: bytes) -> None:
         if len(self._pending) < MAX_PENDING:
@@ -86,39 +86,37 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 FILE_MARK = "events.out.tfevents."
-_MASK_DELTA = 0xA282EAD8
 _HEAD, _TAIL = 12, 4  # bytes around a record: its length with a checksum, its own checksum
 
 
 def event_file_name(suffix: str = "") -> str:
-    """A name that TensorBoard takes for an event file, and sorts behind older ones."""
-    # Nanoseconds tell apart two writers that one process opens in the same second.
+    """A name that TensorBoard recognizes as an event file and sorts after older ones."""
+    # Nanoseconds distinguish two writers that one process opens in the same second.
     seconds, nanoseconds = divmod(time.time_ns(), 10**9)
     return f"{FILE_MARK}{seconds}.{nanoseconds:09d}.{socket.gethostname()}.{os.getpid()}{suffix}"
 
 
 def framed(record: bytes) -> bytes:
-    """A record as it stands in the file."""
+    """A record with its length and checksums, as it is stored in the file."""
     length = struct.pack("<Q", len(record))
-    return b"".join([length, _masked_crc(length), record, _masked_crc(record)])
+    return b"".join([length, _checksum(length), record, _checksum(record)])
 
 
-def read_records(path: str | Path) -> Iterator[bytes]:
-    """The sound records of a file from its beginning; ends at the first that is cut or damaged.
+def read_event_records(path: str | Path) -> Iterator[bytes]:
+    """The intact records of an event file, up to the first that is truncated or damaged.
 
-    A file that is being written ends in the middle of a record as often as not.
+    A file that is being written often ends in the middle of a record.
     """
     with open(path, "rb") as file:
         while len(head := file.read(_HEAD)) == _HEAD:
-            if _masked_crc(head[:8]) != head[8:]:
+            if _checksum(head[:8]) != head[8:]:
                 return
             (length,) = struct.unpack("<Q", head[:8])
             record, tail = file.read(length), file.read(_TAIL)
-            if len(record) < length or _masked_crc(record) != tail:
+            if len(record) < length or _checksum(record) != tail:
                 return
             yield record
 
 
-def _masked_crc(data: bytes) -> bytes:
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF)
+def _checksum(data: bytes) -> bytes:
+    return struct.pack("<I", masked_crc(data))

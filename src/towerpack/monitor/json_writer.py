@@ -1,4 +1,4 @@
-"""Scalars as JSON, for people's own scripts."""
+"""Scalars as JSON, for users' own scripts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CLOSING = b"\n]\n"  # of the list
 
 
 class JSONWriter(MonitorBase):
-    """One record of all scalars per step at which some were put.
+    """Writes one record for each step at which scalars were logged, with all of them.
 
-    `stats.jsonl` gets a line for each, appended: a crash loses at most the last line. `stats.json`
-    holds the same records as one list, the format of old tools, and is whole at any time: a record
-    is written over its closing bracket. What comes later at the step of the last record joins it. A
-    run that goes on drops the records of steps that are about to come again, and appends: one
-    continuous file, every step once. A run that begins anew in the same directory moves the old
-    files aside. NaN and infinity become null. What a failing disk did not take is written later.
+    `stats.jsonl` gets a line for each record: a crash loses at most the last line. `stats.json`
+    holds the same records as one list, the format of old tools, and is valid at any time: a record
+    overwrites its closing bracket. Scalars that come later at the same step join the last record. A
+    resumed run drops the records of steps that will be logged again and appends to the rest: one
+    continuous file, every step once. A new run in the same directory renames the old files. NaN and
+    infinity become null. What could not be written to a failing disk is written later.
     """
 
     LINES = "stats.jsonl"
@@ -41,8 +41,8 @@ class JSONWriter(MonitorBase):
     def load_existing_json(cls, directory: str | Path | None = None) -> list[dict[str, Any]]:
         """The records of an earlier run, by default in the logger's directory.
 
-        An incomplete last line, which a killed process leaves, is left out; so are steps that a
-        later record overtook.
+        An incomplete last line, which a killed process leaves, is omitted, and so are records that
+        are followed by one of an earlier step.
         """
         directory = directory or logger.get_logger_dir()
         return read_records(Path(directory, cls.LINES)) if directory else []
@@ -58,13 +58,13 @@ class JSONWriter(MonitorBase):
         if run.directory is None:
             return
         kept = earlier_records(run.directory / self.LINES, run)
-        # Without the state of a checkpoint, a gap means that they are another run's records.
+        # Without the state of a checkpoint, missing epochs mean that the records are another run's.
         strange = kept and not run.resumed and kept[-1]["epoch_num"] + 1 < run.starting_epoch
         self._aside = bool(strange) or not kept
         if self._aside:
             kept = []
         self._earlier = kept
-        # The last one may grow: what comes at the same step joins it.
+        # The last record may grow: what comes at the same step joins it.
         done, self._record = (kept[:-1], dict(kept[-1])) if kept else ([], {})
         self._lead = b",\n" if done else b"\n"
         lines = [json.dumps(record).encode() for record in done]
@@ -125,10 +125,10 @@ class JSONWriter(MonitorBase):
 
 
 def read_records(path: str | Path) -> list[dict[str, Any]]:
-    """The sound records of a file of JSON lines, in rising order of steps.
+    """The intact records of a file of JSON lines, in increasing order of steps.
 
-    A line that is cut or damaged is left out and reported, and so is what a later record of a
-    smaller step overtook.
+    A truncated or damaged line is omitted and logged. Records that are followed by one of an
+    earlier step are omitted.
     """
     path = Path(path)
     records: list[dict[str, Any]] = []
@@ -144,7 +144,7 @@ def read_records(path: str | Path) -> list[dict[str, Any]]:
             record = json.loads(line)
             step, _ = (int(record[name]) for name in ("global_step", "epoch_num"))
         except (ValueError, TypeError, KeyError, RecursionError):
-            logger.warning("%s has a damaged line, which is left out: %r", path, line[:80])
+            logger.warning("%s has a damaged line, which is ignored: %r", path, line[:80])
             continue
         while records and records[-1]["global_step"] > step:
             records.pop()
@@ -153,12 +153,12 @@ def read_records(path: str | Path) -> list[dict[str, Any]]:
 
 
 def earlier_records(path: str | Path, run: RunInfo) -> list[dict[str, Any]]:
-    """Those of the part of a run that is done already."""
+    """The records of the part of a run that is already done."""
     return [x for x in read_records(path) if run.is_before(x["global_step"], x["epoch_num"])]
 
 
 def scalars_of(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """The names and values of a record, without when they were put."""
+    """The names and values of a record, without its step and epoch."""
     for name, value in record.items():
         if name not in WHEN and isinstance(value, int | float | None):
             yield name, math.nan if value is None else value

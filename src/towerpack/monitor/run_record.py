@@ -1,4 +1,4 @@
-"""The facts of a run on the disk: what it is, how it stands, where its time goes."""
+"""The facts of a run on disk: what it is, its state, and where its time goes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from towerpack.monitor.json_writer import (
 from towerpack.monitor.verdict import EpochTimes
 
 FORMAT = 1
-WRITE_INTERVAL = 1.0  # seconds: an epoch may be shorter than what putting a file on a disk takes
-LONGEST_ERROR = 2000  # characters of what ended a run
+WRITE_INTERVAL = 1.0  # seconds: an epoch may be shorter than the time to write a file
+LONGEST_ERROR = 2000  # characters of the exception that ended a run
 _NEEDED = {"started": float, "sessions": list, "hyperparameters": dict}  # of a run that is resumed
 NOT_RANKED = ("time/", "learning_rate")  # no smaller or larger value of these is better
 
@@ -38,13 +38,13 @@ NOT_RANKED = ("time/", "learning_rate")  # no smaller or larger value of these i
 class RunRecord(MonitorBase):
     """Keeps `run.json` and `times.jsonl` in the run's directory, for `towerpack runs` and `report`.
 
-    `run.json` says what runs (command, configuration, environment), where it stands (state, epoch,
-    step, speed) and the smallest, largest and last value of each scalar. It is replaced as a whole,
-    after every epoch but at most once a second, and at the end. `times.jsonl` has a line for each
-    epoch: where its time went, and the verdict. A resumed run goes on with both.
+    `run.json` holds what runs (command, configuration, environment), its progress (state, epoch,
+    step, speed) and the smallest, largest and last value of each scalar. It is replaced as a whole
+    after every epoch, but at most once a second, and at the end. `times.jsonl` has a line for each
+    epoch: where its time went, and the verdict. A resumed run continues both.
 
-    State is `running`, `finished`, `interrupted` (Ctrl-C, SIGTERM) or `failed`; whoever reads
-    `running` should ask `process_identity.is_alive` whether that is still so.
+    The state is `running`, `finished`, `interrupted` (Ctrl-C, SIGTERM) or `failed`. A reader of
+    `running` should check with `environment.is_alive` that the process still exists.
     """
 
     FILE = "run.json"
@@ -57,7 +57,7 @@ class RunRecord(MonitorBase):
 
     @classmethod
     def load(cls, directory: str | Path) -> dict[str, Any] | None:
-        """The facts of the run in a directory; None where there are none."""
+        """The facts of the run in a directory; None if there is no record."""
         try:
             facts = json.loads(Path(directory, cls.FILE).read_text("utf-8"))
         except FileNotFoundError:
@@ -170,7 +170,7 @@ class RunRecord(MonitorBase):
 
 
 def _earlier_facts(directory: Path) -> dict[str, Any] | None:
-    """The facts of the run that is resumed; what cannot be read is set aside and reported."""
+    """The facts of the run that is resumed; a damaged file is renamed and logged."""
     try:
         facts = RunRecord.load(directory)
         if facts is not None and not all(
@@ -184,7 +184,7 @@ def _earlier_facts(directory: Path) -> dict[str, Any] | None:
         aside = directory / f"{RunRecord.FILE}.damaged"
         with contextlib.suppress(OSError):  # the new one replaces it anyway
             os.replace(directory / RunRecord.FILE, aside)
-        logger.warning("%s; it is now %s, and a new one begins", error, aside)
+        logger.warning("%s; it was renamed to %s, and a new record begins", error, aside)
         return None
     return facts
 
@@ -192,7 +192,7 @@ def _earlier_facts(directory: Path) -> dict[str, Any] | None:
 def note_point(
     scalars: dict[str, dict[str, list[Any]]], name: str, value: float, step: int, epoch: int
 ) -> None:
-    """Makes a value the last of its name, and the smallest or largest if it is."""
+    """Records a value as the last of its name, and as the smallest or largest if it is."""
     known = scalars.setdefault(name, {})
     point = [value if math.isfinite(value) else None, step, epoch]
     known["last"] = point
@@ -205,10 +205,10 @@ def note_point(
 
 
 def _earlier_points(run: RunInfo, directory: Path) -> dict[str, Any]:
-    """Of the part of the run that is done, from the scalars themselves.
+    """The scalars of the part of the run that is done, from the records of all scalars.
 
-    The last `run.json` may be older than the checkpoint, or know what came after it and is about to
-    come again.
+    The last `run.json` may be older than the checkpoint, or include later values that will be
+    logged again.
     """
     scalars: dict[str, Any] = {}
     for record in earlier_records(directory / JSONWriter.LINES, run):
@@ -218,7 +218,7 @@ def _earlier_points(run: RunInfo, directory: Path) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON has it: what is not a number, text, list or mapping becomes its `str`."""
+    """The value as JSON: what is not a number, text, list or mapping becomes its `str`."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -227,7 +227,7 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    # A default repr says little but an address, which differs from run to run.
+    # The default repr contains an address, which differs from run to run.
     silent = getattr(type(value), "__repr__", None) is object.__repr__
     return type(value).__name__ if silent else str(value)
 

@@ -1,4 +1,4 @@
-"""Scalars on the console, a table per epoch, and in the log."""
+"""Scalars on the console, as a table per epoch, and in the log."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ScalarPrinter(MonitorBase):
 
     On a terminal or in a notebook that is one table per epoch, elsewhere one plain line; `log.log`
     has the line in either case. `enable_step` also logs scalars after each step that put some.
-    `whitelist` and `blacklist` are regular expressions searched in the names. Behind the scalars
-    comes the verdict on the epoch's time, in place of the numbers `time/...` that it sums up.
+    `whitelist` and `blacklist` are regular expressions searched in the names. The verdict on the
+    epoch's time follows the scalars and replaces the numbers `time/...` that it summarizes.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ScalarPrinter(MonitorBase):
         self._of_step = {}
 
     def _table(self, step: int, epoch: int) -> Text:
-        """Plain text in columns: rich's tables, laid out anew each time, would take longer."""
+        """Plain text in columns: laying out rich's tables each time would be slower."""
         rows = [self._row(name) for name in sorted(self._scalars)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = Text(f"epoch {epoch}, step {step:,}", style="italic")

@@ -1,4 +1,4 @@
-"""Numbers and pictures to Comet."""
+"""Monitors that send to Comet, MLflow, Weights & Biases, or a command of the user."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from towerpack.monitor.run_record import plain
 class CometMLMonitor(MonitorBase):
     """Sends scalars, pictures, text, hyperparameters and the graph to comet.ml.
 
-    Takes an experiment that you made, or makes a `comet_ml.Experiment(**kwargs)` when the run
-    begins; with `online=False` a `comet_ml.OfflineExperiment`, whose archive lies in the run's
-    directory. An experiment made here is ended with the run. Needs the extra `trackers`.
+    Uses the given experiment, or creates a `comet_ml.Experiment(**kwargs)` when the run begins;
+    with `online=False` a `comet_ml.OfflineExperiment`, whose archive is in the run's directory. An
+    experiment created here ends with the run. Needs the extra `trackers`.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ _NOT_ALLOWED = re.compile(r"[^\w\-. /]")  # in MLflow's names
 class MLflowMonitor(MonitorBase):
     """Sends scalars, pictures, text and hyperparameters to MLflow.
 
-    A run is made in `experiment` when training begins, or `run_id` is gone on with. `tracking_uri`
-    defaults to MLflow's own setting. The run ends with the training: FINISHED, KILLED or FAILED.
-    Metrics go out in batches, at the latest after every epoch. Characters that MLflow does not
-    allow in names become `_`. Needs the extra `trackers`.
+    A run is created in `experiment` when training begins, or the run `run_id` continues.
+    `tracking_uri` defaults to MLflow's own setting. The run ends with the training: FINISHED,
+    KILLED or FAILED. Metrics are sent in batches, at the latest after every epoch. Characters that
+    MLflow does not allow in names become `_`. Needs the extra `trackers`.
     """
 
     def __init__(
@@ -168,10 +168,10 @@ def _allowed(name: str) -> str:
 class WandbMonitor(MonitorBase):
     """Sends scalars, pictures, histograms, text and hyperparameters to Weights & Biases.
 
-    Takes a run that you made, or makes one with `wandb.init(**kwargs)` when training begins, in the
-    run's directory; `mode="offline"` needs no network. A run made here is finished with the
-    training, as failed after an exception. Values of one step go out together. Needs the extra
-    `trackers`.
+    Uses the given run, or creates one with `wandb.init(**kwargs)` when training begins, in the
+    run's directory; `mode="offline"` needs no network. A run created here is finished with the
+    training, and marked as failed after an exception. Values of one step are sent together. Needs
+    the extra `trackers`.
     """
 
     def __init__(self, run: Any = None, **kwargs: Any):
@@ -239,12 +239,12 @@ COMMAND_SECONDS = 10.0  # training waits for the command, so it must not take lo
 
 
 class SendMonitorData(MonitorBase):
-    """Runs a shell command with the latest values of some scalars, after epochs that put them all.
+    """Runs a shell command with the latest values of some scalars, after epochs that log them all.
 
     `command` is a format string with the names as keys, for example
     `SendMonitorData("notify-send 'error {validation_error:.3f}'", ["validation_error"])`. Only
-    numbers are filled in. A command that fails or takes over ten seconds is logged, and training
-    goes on.
+    numbers are filled in. A command that fails or takes more than ten seconds is logged, and
+    training continues.
     """
 
     def __init__(self, command: str, names: Sequence[str]):
@@ -273,9 +273,12 @@ class SendMonitorData(MonitorBase):
                 command, shell=True, capture_output=True, text=True, timeout=COMMAND_SECONDS
             )
         except subprocess.TimeoutExpired:
-            logger.error("%r took longer than %g seconds: stopped", command, COMMAND_SECONDS)
+            logger.error("%r took longer than %g seconds and was stopped", command, COMMAND_SECONDS)
             return
         if done.returncode:
             logger.error(
-                "%r ended with %d: %s", command, done.returncode, (done.stdout + done.stderr)[-500:]
+                "%r failed with code %d: %s",
+                command,
+                done.returncode,
+                (done.stdout + done.stderr)[-500:],
             )

@@ -1,4 +1,4 @@
-"""Where the time of an epoch went, and in one line what to change."""
+"""Where the time of an epoch went, and one line about what to change."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _about_callbacks(times: EpochTimes) -> str:
     name = times.costliest()
     cost = times.by_callback[name] if name is not None else CallbackCost(0.0)
     rest = times.total - cost.seconds
-    # So many times rarer, it would take a tenth of the time.
+    # If it ran this many times less often, it would take a tenth of the time.
     rarer = math.ceil(cost.seconds * (1 - BEARABLE) / (BEARABLE * rest)) if rest > 0 else 2
     if rarer < 2:
         share = times.share(times.callbacks)

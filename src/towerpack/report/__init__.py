@@ -1,6 +1,6 @@
-"""A run one can look at: its directory read, and shown as one HTML page that needs nothing else.
+"""Reads the directory of a run and shows it as one HTML page that needs nothing else.
 
-TensorFlow-free: it reads what the monitors wrote, from any machine that sees the directory.
+Nothing here imports TensorFlow: it reads what the monitors wrote, on any machine.
 """
 
 from towerpack.report.page import render_page, serve_report

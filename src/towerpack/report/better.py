@@ -1,4 +1,4 @@
-"""Which direction is good, told by a scalar's name, and which scalars say most about a run."""
+"""Whether small or large values of a scalar are good, by its name, and which scalars to show."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _HIGHER = re.compile(
     r"(?:^|[^a-z])(?:accuracy|acc|auc|f1|score|psnr|ssim|iou|miou|map|ap|bleu|reward|return|"
     r"precision|recall)(?:$|[^a-z])"
 )
-_COST = re.compile(r"loss|cost|nll")  # what is minimized says less than what is wanted
+_COST = re.compile(r"loss|cost|nll")  # a cost says less than the metric that users want
 _HELD_OUT = re.compile(r"(?:^|[^a-z])(?:val|valid|validation|test|eval|dev)(?:$|[^a-z])")
 
 
 def direction(name: str) -> Literal["min", "max"] | None:
-    """Whether small or large values are good; None where the name does not say.
+    """Whether small or large values are good; None if the name does not tell.
 
     >>> direction("val-error"), direction("validation/accuracy"), direction("learning_rate")
     ('min', 'max', None)

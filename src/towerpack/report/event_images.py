@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from towerpack.core.optional import require
-from towerpack.monitor.files import FILE_MARK, read_records
+from towerpack.monitor.files import FILE_MARK, read_event_records
 
 STEPS_KEPT = 8  # of each picture: enough to see how it changed
 TAGS_KEPT = 60
-LARGEST = 2_000_000  # bytes of a picture; a page of larger ones opens on no phone
+LARGEST = 2_000_000  # bytes of a picture; phones cannot open a page of larger ones
 ALL_TOGETHER = 24_000_000
 _KINDS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif"}
 
@@ -27,14 +27,14 @@ def read_images(directory: str | Path) -> list[dict[str, Any]]:
     pictures: dict[str, dict[int, bytes]] = {}
     for path in sorted(Path(directory).glob(f"{FILE_MARK}*")):
         _collect(path, pictures)
-    room = ALL_TOGETHER
+    bytes_left = ALL_TOGETHER
     shown = []
     for tag in sorted(pictures)[:TAGS_KEPT]:
         items = []
         for step in _spread(sorted(pictures[tag])):
             data = pictures[tag][step]
-            if len(data) <= room:
-                room -= len(data)
+            if len(data) <= bytes_left:
+                bytes_left -= len(data)
                 items.append({"step": step, "src": _data_url(data)})
         if items:
             shown.append({"tag": tag, "items": items})
@@ -43,11 +43,11 @@ def read_images(directory: str | Path) -> list[dict[str, Any]]:
 
 def _collect(path: Path, pictures: dict[str, dict[int, bytes]]) -> None:
     event_pb2 = require("tensorboard.compat.proto.event_pb2", extra="tf")
-    for record in read_records(path):
+    for record in read_event_records(path):
         event = event_pb2.Event.FromString(record)
         started = event.session_log.status == event_pb2.SessionLog.START
         if event.HasField("session_log") and started:
-            for steps in pictures.values():  # the run was resumed here: these came again
+            for steps in pictures.values():  # a resumed run logs these again
                 for step in [step for step in steps if step >= event.step]:
                     del steps[step]
         for value in event.summary.value:
@@ -62,7 +62,7 @@ def _encoded(value: Any) -> list[bytes]:
     if value.HasField("image"):
         return [value.image.encoded_image_string]
     if value.metadata.plugin_data.plugin_name == "images":
-        return list(value.tensor.string_val)[2:]  # behind width and height
+        return list(value.tensor.string_val)[2:]  # after width and height
     return []
 
 

@@ -1,4 +1,4 @@
-"""Runs as one HTML page that needs no network: style, script and data are inside."""
+"""Runs as one HTML page that needs no network, and a local server for runs in progress."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ LOCAL_NAMES = ("127.0.0.1", "localhost")
 class ReportServer(ThreadingHTTPServer):
     """Serves the page at `/` and its data at `/data`, on loopback only.
 
-    Each request reads the directories anew, unless their files are as they were.
+    Each request reads the directories again if their files have changed.
     """
 
     daemon_threads = True
@@ -94,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: ReportServer
 
     def do_GET(self) -> None:
-        # A page of another site whose name was made to mean this machine must not read our runs.
+        # A page of another site whose name resolves to this machine must not read the runs.
         if self.headers.get("Host", "").rpartition(":")[0] not in LOCAL_NAMES:
             self.send_error(403, "this server answers to its loopback address only")
             return
@@ -125,11 +125,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Quiet: a page that follows a run asks every few seconds."""
+        """Logs nothing: a page that follows a run sends a request every few seconds."""
 
 
 def serve_report(directories: Sequence[str | Path], port: int = 0) -> ReportServer:
-    """A server for these runs, ready for `serve_forever()`; `port` 0 takes a free one."""
+    """A server for these runs, ready for `serve_forever()`; `port` 0 selects a free port."""
     return ReportServer(directories, port)
 
 

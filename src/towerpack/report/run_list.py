@@ -24,7 +24,7 @@ class RunSummary:
     max_epoch: int
     step: int
     steps_per_second: float | None
-    best: dict[str, float]  # of the scalars that say most
+    best: dict[str, float]  # of the most important scalars
     updated: float  # seconds since 1970
     size: int  # bytes of all its files
     devices: str = ""  # in short
@@ -34,7 +34,7 @@ class RunSummary:
 def find_runs(directory: str | Path) -> list[RunSummary]:
     """The runs at or below a directory, the one that changed last first.
 
-    A record that cannot be read is logged and left out. Links to directories are not followed.
+    A record that cannot be read is logged and omitted. Links to directories are not followed.
     """
     runs = []
     for place in _run_directories(Path(directory)):
@@ -74,7 +74,7 @@ def _summary(directory: Path) -> RunSummary:
 
 
 def _summary_of_scalars(directory: Path) -> RunSummary:
-    """A run of which only the scalars are there: an old one, or one without a `RunRecord`."""
+    """A run that has only scalars: an old one, or one without a `RunRecord`."""
     records = JSONWriter.load_existing_json(directory)
     last: dict[str, Any] = records[-1] if records else {}
     names = headline({name for record in records for name in record})

@@ -21,14 +21,14 @@ POINTS_KEPT = 1500  # of a curve: more than a screen has pixels for
 
 
 class NoRunError(ValueError):
-    """There is nothing of a run in a directory."""
+    """A directory does not contain a run."""
 
 
 def read_run(directory: str | Path) -> dict[str, Any]:
     """The run in a directory as JSON: facts, curves, times, checkpoints, pictures.
 
-    A curve of more than 1,500 points is thinned to the smallest and largest of each stretch, so
-    that no peak is lost.
+    A curve of more than 1,500 points is reduced to the smallest and largest point of each section,
+    so that no peak is lost.
     """
     directory = Path(directory)
     facts = RunRecord.load(directory)
@@ -36,7 +36,7 @@ def read_run(directory: str | Path) -> dict[str, Any]:
     if facts is None and not records:
         raise NoRunError(
             f"expected a run's directory with {RunRecord.FILE} or {JSONWriter.LINES}, received "
-            f"{directory}" + ("" if directory.is_dir() else ", which is no directory")
+            f"{directory}" + ("" if directory.is_dir() else ", which is not a directory")
         )
     names = sorted({name for record in records for name in record} - set(WHEN))
     shown_first = headline(names)
@@ -57,7 +57,7 @@ def read_run(directory: str | Path) -> dict[str, Any]:
 
 
 def current_state(facts: dict[str, Any] | None) -> str:
-    """The state of a run now: one that says `running` but whose process has gone was `killed`."""
+    """The state of a run now: `killed` if it is recorded as running but its process is gone."""
     if facts is None:
         return "unknown"
     if facts["state"] == "running" and is_alive(facts["process"]) is False:
@@ -86,7 +86,7 @@ def _thinned(points: list[tuple[int, int, Any]]) -> list[tuple[int, int, Any]]:
         known = [point for point in part if point[2] is not None] or part[:1]
         ends = {min(known, key=_value), max(known, key=_value)}
         kept += sorted(ends, key=lambda point: point[0])
-    # What it ends with is what people look at first.
+    # The last point is what people read first.
     return kept if kept[-1] == points[-1] else [*kept, points[-1]]
 
 
@@ -136,13 +136,13 @@ def find_checkpoints(
 
 
 def _step(directory: Path, name: str) -> int | None:
-    """By the name, or by the manifest beside it: the best of a run is `min-<scalar>`, say."""
+    """From the name, or from the manifest: the best model of a run has no step in its name."""
     numbered = _STEP.match(name)
     if numbered:
         return int(numbered[2])
     try:
         step = json.loads((directory / f"{name}{MANIFEST_SUFFIX}").read_text("utf-8")).get("step")
-    except (OSError, ValueError, AttributeError):  # none, or not one of ours
+    except (OSError, ValueError, AttributeError):  # missing, or not written by towerpack
         return None
     return step if isinstance(step, int) else None
 
@@ -154,7 +154,7 @@ def _values_at(
     return {name: record[name] for record in at for name in names if name in record}
 
 
-CALLBACKS_KEPT = 6  # the costliest; the others take next to nothing
+CALLBACKS_KEPT = 6  # the slowest; the others take almost no time
 FEW = 3  # epochs; of more, the first is left out: it traces, compiles and starts workers
 
 
