@@ -37,7 +37,7 @@ def test_wrong_keys_are_named():
 
 def test_each_end_must_know_the_other():
     keys = CurveKeys.generate()
-    with pytest.raises(ValueError, match="expected the public keys of those who may connect"):
+    with pytest.raises(ValueError, match="expected the public keys of the ends that may connect"):
         next(iter(RemoteDataZMQ("ipc://x", keys=keys)))
     with pytest.raises(ValueError, match="expected one peer, the public key of the end that binds"):
         send_dataflow_zmq([[1]], "ipc://x", keys=keys)

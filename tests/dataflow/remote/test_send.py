@@ -100,7 +100,7 @@ def test_what_cannot_be_encoded_is_named(address):
 
 
 def test_nothing_to_send_is_an_error(address):
-    with pytest.raises(ValueError, match="no datapoint in a whole pass"):
+    with pytest.raises(ValueError, match="no datapoint in a whole epoch"):
         send_dataflow_zmq([], address, options=FAST)
 
 

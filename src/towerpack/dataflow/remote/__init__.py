@@ -11,9 +11,9 @@ receiver they arrive in the stream's order; of several receivers, each gets a pa
   last few come again, unless the successor restores a state that was saved with the results: then
   exactly once.
 - A receiver is unreachable for longer than `peer_timeout` while another is reachable: the other one
-  gets what was not acknowledged. If the first is alive after all, it drops what it still holds. What
-  it has consumed in the meantime may have been consumed twice, and is counted. While there is no
-  other receiver, nothing is given away.
+  gets what was not acknowledged. If the first is alive after all, it drops what it still holds.
+  What it has consumed in the meantime may have been consumed twice, and is counted. While there is
+  no other receiver, nothing is given away.
 - A sender is killed: what has arrived is consumed, once. When it is started again, it begins a new
   stream.
 - A sender's flow raises, or is interrupted: the same, and the receivers log the reason.
@@ -61,8 +61,8 @@ the state says was consumed.
 checksums, and nothing is ever unpickled. Everything else is dropped and counted (`LinkCounts`).
 A frame above `max_message` is refused before it is read. The number and length of names is bounded.
 Without `CurveKeys`, an end binds to loopback only, where every local user may connect; use an
-'ipc://' address in a private directory to keep them out. With keys all traffic is encrypted, and the
-end that binds admits only the keys that it was given. A peer that is admitted can still invent
+'ipc://' address in a private directory to keep them out. With keys all traffic is encrypted, and
+the end that binds admits only the keys that it was given. A peer that is admitted can still invent
 datapoints, or exhaust memory by a message of endlessly many frames, which libzmq does not limit.
 """
 

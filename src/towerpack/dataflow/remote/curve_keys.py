@@ -1,4 +1,4 @@
-"""Who may talk to whom: CURVE keys, and the rule that without them only this machine may."""
+"""Who may connect: CURVE keys, and the rule that without them an end binds to loopback only."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LOOPBACK_NAMES = ("localhost", "lo", "lo0")
 class CurveKeys:
     """The key pair of one end, and the public keys of the ends that it talks to.
 
-    Everything is encrypted then, and both ends have proved who they are: the end that binds admits
-    those in `peers` and nobody else; the end that connects has exactly one, that of the end that
-    binds. Keys are in Z85, as `zmq.curve_keypair()` makes them and `zmq.auth.load_certificate`
-    reads them from a file.
+    With keys all traffic is encrypted, and each end proves its identity. The end that binds admits
+    only the keys in `peers`. The end that connects has exactly one peer, the end that binds. Keys
+    are text in Z85, as `zmq.curve_keypair()` makes them and `zmq.auth.load_certificate` reads them
+    from a file.
 
     >>> server, client = CurveKeys.generate(), CurveKeys.generate()
     >>> bound = server.with_peers(client.public)
@@ -48,23 +48,23 @@ class CurveKeys:
 
     @classmethod
     def generate(cls) -> CurveKeys:
-        """A new pair."""
+        """Returns a new pair."""
         public, secret = zmq.curve_keypair()
         return cls(public.decode(), secret.decode())
 
     def with_peers(self, *peers: str | bytes) -> CurveKeys:
-        """The same pair, to talk to these."""
+        """Returns the same pair with these peers."""
         return CurveKeys(self.public, self.secret, frozenset(_checked_key(k, "") for k in peers))
 
 
 def secure(socket: zmq.Socket, keys: CurveKeys, bind: bool) -> None:
-    """Sets a socket to encrypt, and to know the other end."""
+    """Makes a socket encrypt its traffic and check the key of the other end."""
     socket.curve_publickey = keys.public.encode()
     socket.curve_secretkey = keys.secret.encode()
     if bind:
         if not keys.peers:
             raise ValueError(
-                "expected the public keys of those who may connect, received none; use "
+                "expected the public keys of the ends that may connect, received none; use "
                 "keys.with_peers(public key, ...)"
             )
         socket.curve_server = True
@@ -79,7 +79,7 @@ def secure(socket: zmq.Socket, keys: CurveKeys, bind: bool) -> None:
 
 
 def answer_admission(request: list[bytes], keys: CurveKeys) -> list[bytes]:
-    """The reply to libzmq's question whether a connecting key may come in (the ZAP protocol)."""
+    """Answers libzmq whether a key may connect (the ZAP protocol)."""
     number = request[1] if len(request) > 1 else b""
     admitted = (
         len(request) == 7
@@ -92,7 +92,7 @@ def answer_admission(request: list[bytes], keys: CurveKeys) -> list[bytes]:
 
 
 def check_address(address: str, bind: bool, keys: CurveKeys | None) -> str:
-    """The address, if it may be used.
+    """Returns the address, if this end may use it.
 
     >>> check_address("tcp://*:5555", bind=True, keys=None)
     Traceback (most recent call last):

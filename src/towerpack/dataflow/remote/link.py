@@ -3,8 +3,8 @@
 The end that binds has a ROUTER socket, the end that connects a DEALER, whichever of the two sends
 datapoints. libzmq reconnects, finds dead connections (its own thread answers ZMTP heartbeats even
 while Python is busy), limits the size of frames and encrypts. It has one defect: after a protocol
-error, such as a flipped bit in the length of a frame, a connecting socket never connects again. A
-`Link` finds out that nothing happens any more, and replaces the socket.
+error, such as a flipped bit in the length of a frame, or after a refused key, a connecting socket
+never connects again. So a `Link` replaces its socket when that is not connected for a while.
 """
 
 from __future__ import annotations
@@ -43,14 +43,9 @@ from towerpack.dataflow.remote.protocol import (
 LINGER_MS = 1000  # how long closing waits until the last messages have left
 QUEUE_MARGIN = 100  # messages in libzmq's queues besides the datapoints
 HANDSHAKE_MS = 10_000  # a connection without a handshake by then does not speak ZeroMQ
-CONNECT_MS = 2000
-RECONNECT_MS, RECONNECT_MAX_MS = 50, 2000
 BEATS_UNTIL_DEAD = 10
-# A connecting socket is replaced if libzmq reports nothing for this time after an event.
-AFTER_DISCONNECT = 0.25  # seconds; libzmq reports at once that it tries again, or never
-AFTER_REFUSAL = 2.0  # a wrong key stays wrong
-AFTER_ATTEMPT = 5.0  # longer than one attempt and the pause after it
-
+RECONNECT_MS = 50  # soon: a receiver that opens its next iterator is away for a moment only
+RENEW_SECONDS = 3.0  # enough for libzmq's own attempts, and rare enough for a key that stays wrong
 BURST = 64  # messages read from one socket before the other sockets have their turn
 CLOSE_SECONDS = 2.0  # how long closing waits until the other ends confirm it
 PATIENCE = 60.0  # seconds of waiting between two warnings that say what for
@@ -60,8 +55,7 @@ REFUSED = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
-ATTEMPT = zmq.EVENT_CONNECTED | zmq.EVENT_CONNECT_DELAYED | zmq.EVENT_CONNECT_RETRIED
-MONITORED = REFUSED | ATTEMPT | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+MONITORED = REFUSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
 @dataclass
@@ -86,8 +80,8 @@ class Endpoints:
 class Link:
     """A ROUTER that is bound, or a DEALER that is connected, to one address; for one thread.
 
-    The socket of a connecting link must be replaced (`renew`) at `renew_at`, unless there is an
-    event before.
+    The socket of a connecting link must be replaced (`renew`) at `renew_at`, unless it connects
+    before.
     """
 
     def __init__(self, context: zmq.Context, address: str, ends: Endpoints):
@@ -96,7 +90,7 @@ class Link:
         self._open()
 
     def _open(self) -> None:
-        self.renew_at = math.inf
+        self.renew_at = math.inf if self._ends.bind else time.monotonic() + RENEW_SECONDS
         self.socket = self._context.socket(zmq.ROUTER if self._ends.bind else zmq.DEALER)
         self.monitor = self.socket.get_monitor_socket(MONITORED)
         try:
@@ -115,8 +109,7 @@ class Link:
         socket.handshake_ivl = HANDSHAKE_MS
         socket.heartbeat_ivl = heartbeat
         socket.heartbeat_timeout = heartbeat * BEATS_UNTIL_DEAD
-        socket.connect_timeout = CONNECT_MS
-        socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS, RECONNECT_MAX_MS
+        socket.reconnect_ivl = RECONNECT_MS
         socket.ipv6 = "[" in self.address
         if ends.bind:
             socket.router_mandatory = True  # sending to a peer that is gone raises an error
@@ -165,12 +158,8 @@ class Link:
             self.socket.linger = LINGER_MS if connected else 0
             if connected:
                 self.renew_at = math.inf
-            elif event & REFUSED:
-                self.renew_at = time.monotonic() + AFTER_REFUSAL
-            elif event & ATTEMPT:
-                self.renew_at = time.monotonic() + AFTER_ATTEMPT
-            elif self.renew_at == math.inf:  # a disconnect, unless a refusal came before it
-                self.renew_at = time.monotonic() + AFTER_DISCONNECT
+            else:
+                self.renew_at = min(self.renew_at, time.monotonic() + RENEW_SECONDS)
         return event
 
     def renew(self) -> None:
@@ -359,7 +348,7 @@ class Pump:
                 return
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.end.connected(number)
-            elif not event & ATTEMPT:
+            else:
                 self.end.lost(Peer(number), time.monotonic())
 
     def _renew(self, number: int, link: Link) -> None:

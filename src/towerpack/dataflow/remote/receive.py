@@ -82,6 +82,7 @@ class Inbox(End[_Stream]):
         self._finished: deque[str] = deque(maxlen=MAX_STREAMS)
         self._finished_count = 0
         self._closing = False
+        self._credit = capacity  # of each sender
 
     def channels(self) -> Collection[_Stream]:
         return self._streams.values()
@@ -95,7 +96,7 @@ class Inbox(End[_Stream]):
             channel.session,
             channel.consumed,
             channel.received,
-            self._share(),
+            self._credit,
             channel.resend,
             channel.closing,
         )
@@ -115,9 +116,10 @@ class Inbox(End[_Stream]):
     def has_datapoint(self) -> bool:
         return bool(self._ready)
 
-    def acknowledgement_due(self) -> bool:
+    @property
+    def has_message(self) -> bool:
         """Whether a sender should be told now what was consumed, not with the next heartbeat."""
-        return any(self._is_due(stream) for stream in self._streams.values())
+        return any(stream.tell and stream.peer for stream in self._streams.values())
 
     def ended(self, now: float) -> bool:
         """Whether all senders have ended for good, and the consumer has everything they sent."""
@@ -169,9 +171,8 @@ class Inbox(End[_Stream]):
     # The link's side.
 
     def outgoing(self) -> Iterator[tuple[Peer, Message, bytes | None]]:
-        for stream in self._streams.values():
-            stream.tell = stream.tell or self._is_due(stream)
-        yield from super().outgoing()
+        self._credit = max(1, self.capacity // max(1, self.reachable))
+        return super().outgoing()
 
     def receive(self, peer: Peer, message: Message, payload: Any, now: float) -> None:
         if isinstance(message, Data):
@@ -305,45 +306,41 @@ class Inbox(End[_Stream]):
 
     def _consume(self, entry: Entry) -> None:
         self.counts.datapoints += 1
-        if entry.stream.session == entry.session:
-            entry.stream.consumed = entry.seq + 1
-
-    def _is_due(self, stream: _Stream) -> bool:
-        waiting = stream.consumed - stream.told if stream.peer else 0
-        return waiting > 0 and (not self._ready or waiting >= self._share() * ACKNOWLEDGE_SHARE)
-
-    def _share(self) -> int:
-        """The credit of each sender."""
-        return max(1, self.capacity // max(1, self.reachable))
+        stream = entry.stream
+        if stream.session == entry.session:
+            stream.consumed = entry.seq + 1
+            untold = stream.consumed - stream.told
+            if not self._ready or untold >= self._credit * ACKNOWLEDGE_SHARE:
+                stream.tell = True
 
 
 class RemoteDataZMQ(DataFlow):
     """The datapoints that `send_dataflow_zmq` sends to `addr1`, and to `addr2` if there is one.
 
-    Each sender's stream arrives in order, every datapoint exactly once; several senders are mixed
-    as they come. Nothing is lost or repeated when the link breaks (`towerpack.dataflow.remote` says
-    exactly what holds). About `hwm` datapoints are kept in memory, shared by the senders. There is
-    no `len()`, and no epoch: a pass goes on where the senders are. When all senders have ended for
-    good (`repeat=` there), `DataFlowTerminated` is raised; otherwise a pass never ends.
+    Each sender's stream arrives in order, every datapoint exactly once. Several streams are mixed
+    as they arrive. Nothing is lost or repeated when the link breaks; `towerpack.dataflow.remote`
+    describes each case. About `hwm` datapoints are kept in memory, shared by the senders. There is
+    no `len()` and no epoch: a new iterator continues where the last one stopped, and never ends by
+    itself. When all senders have ended for good (`repeat=` there), it raises `DataFlowTerminated`.
 
-    A datapoint is acknowledged when the consumer comes for the next one, or closes the iterator; a
+    A datapoint is acknowledged when the consumer asks for the next one or closes the iterator. The
     sender sends everything else to the next receiver. So a receiver that is killed and started
-    again gets once more what it had taken and not acknowledged, unless it restores a state that it
-    saved together with its results. To restore is to go on, not to go back: what was acknowledged
-    after the state was saved does not come again; the log says how much that was.
+    again gets the last few datapoints again, unless it restores a state that was saved together
+    with its results. Restoring continues the stream; it cannot rewind it. What was acknowledged
+    after the state was saved is not sent again, and a warning reports how much that was.
 
-    One iterator at a time can have a bound address. It is opened by the first `next()`. Arrays may
-    be written into.
+    A bound address serves one iterator at a time. The first `next()` opens it. The arrays are
+    writable.
 
     Args:
         addr1: 'tcp://host:port' or 'ipc:///path' of the end that binds. To bind to anything but
             loopback needs `keys`.
         bind: whether this end has the fixed address.
-        senders: how many senders must have ended before the flow has.
+        senders: the number of senders that must have ended before the flow ends.
 
     Attributes:
         cnt1, cnt2: datapoints received from each of the two addresses.
-        counts: what else has happened on the links, `LinkCounts`.
+        counts: what else happened on the links (`LinkCounts`).
     """
 
     def __init__(
@@ -384,7 +381,7 @@ class RemoteIterator(FlowIterator):
         pump = self._opened()
         with pump.condition:
             entry = self._inbox.pop()
-            if self._inbox.acknowledgement_due():
+            if self._inbox.has_message:
                 pump.wake()
             if entry is None:
                 pump.wait_until(self._has_news, self._inbox.describe_wait)
@@ -410,7 +407,7 @@ class RemoteIterator(FlowIterator):
             raise self._end()
         if self._pump is None:
             self._pump = Pump(self._inbox, self._flow.endpoints, self._flow.counts)
-            # For an iterator that is dropped without being closed.
+            # Closes the pump of an iterator that is dropped without being closed.
             weakref.finalize(self, self._pump.close)
         return self._pump
 
@@ -420,7 +417,7 @@ class RemoteIterator(FlowIterator):
         return StopIteration()
 
     def state(self) -> State:
-        """Which part of each stream this receiver has taken over from its sender."""
+        """Which part of each stream was consumed; small, and JSON."""
         if self._last_state is not None:
             return self._last_state
         if self._pump is None:
@@ -429,14 +426,14 @@ class RemoteIterator(FlowIterator):
             return {"streams": self._inbox.state()}
 
     def restore(self, state: State) -> None:
-        """Goes on as the successor of the receiver whose state it was."""
+        """Continues as the successor of the receiver that saved the state."""
         if not isinstance(state, dict) or set(state) != {"streams"}:
             raise ValueError(f"expected a state with 'streams', received {state!r}")
         if self._pump is None and not self._closed:
             self._inbox.restore(state["streams"])
         elif state != self.state():
             raise ValueError(
-                "a remote flow cannot be wound back; restore the state into a fresh iterator, "
+                "a remote flow cannot be wound back; restore the state into a new iterator, "
                 "before its first next()"
             )
 

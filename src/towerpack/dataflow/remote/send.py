@@ -238,14 +238,15 @@ def send_dataflow_zmq(
     keys: CurveKeys | None = None,
     options: LinkOptions | None = None,
 ) -> LinkCounts:
-    """Sends the datapoints of `df`, pass after pass, to the `RemoteDataZMQ`s at `addr`.
+    """Sends the datapoints of `df`, epoch after epoch, to the `RemoteDataZMQ`s at `addr`.
 
-    Runs until it is interrupted; with `repeat=n` it returns after n passes, when every datapoint
-    was acknowledged. Each datapoint reaches exactly one receiver: all of them, in order, the only
-    one, or, with `bind=True`, whichever of several has room. Nothing is lost or repeated when the
-    link breaks or a receiver is restarted (`towerpack.dataflow.remote` says exactly what holds). At
-    most `hwm` datapoints are kept in memory for each receiver, so that one which does not consume
-    holds up no other. It connects, reconnects and waits by itself; either end may be started first.
+    Runs until it is interrupted. With `repeat=n` it returns after n epochs, when every datapoint is
+    acknowledged. Each datapoint reaches exactly one receiver. A single receiver gets all of them,
+    in order; with `bind=True` there may be several, and each datapoint goes to one that has room.
+    Nothing is lost or repeated when the link breaks or a receiver is restarted;
+    `towerpack.dataflow.remote` describes each case. At most `hwm` datapoints are kept in memory for
+    each receiver, so a receiver that does not consume does not delay the others. Either end may be
+    started first, and it reconnects by itself.
 
     Args:
         addr: 'tcp://host:port' or 'ipc:///path' of the end that binds. To bind to anything but
@@ -253,7 +254,7 @@ def send_dataflow_zmq(
         format: None; 'zmq_ops' is accepted and means the same.
         bind: whether this end has the fixed address. Several senders connect to one receiver that
             binds, several receivers to one sender that binds.
-        repeat: the number of passes over `df`; None for ever.
+        repeat: the number of epochs; None means endless.
 
     Returns the counts of what happened.
 
@@ -298,9 +299,9 @@ def send_dataflow_zmq(
 
 
 def _records(flow: DataFlow, repeat: int | None, options: LinkOptions) -> Iterator[bytes]:
-    """The encoded datapoints of all passes."""
-    index = passes = 0
-    while repeat is None or passes < repeat:
+    """Yields the encoded datapoints of all epochs."""
+    index = epochs = 0
+    while repeat is None or epochs < repeat:
         before = index
         with contextlib.closing(iter(flow)) as datapoints:
             try:
@@ -309,9 +310,11 @@ def _records(flow: DataFlow, repeat: int | None, options: LinkOptions) -> Iterat
                     index += 1
             except DataFlowTerminated:
                 return  # a flow that cannot produce again ends the stream for good
-        passes += 1
+        epochs += 1
         if index == before:
-            raise ValueError("the flow gave no datapoint in a whole pass; there is nothing to send")
+            raise ValueError(
+                "the flow gave no datapoint in a whole epoch: there is no data to send"
+            )
 
 
 def _encode(datapoint: Any, index: int, options: LinkOptions) -> bytes:
