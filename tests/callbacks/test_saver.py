@@ -16,8 +16,7 @@ from towerpack.checkpoint import (
     verify_checkpoint,
 )
 from towerpack.checkpoint.background import BackgroundSaver
-from towerpack.checkpoint.keep import Keep, Saved
-from towerpack.checkpoint.names import read_state
+from towerpack.checkpoint.directory import Keep, Saved, read_state
 from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
 
 STEPS = SAMPLES // BATCH

@@ -41,7 +41,7 @@ def show(
 @app.command()
 def diff(first: SourceArgument, second: SourceArgument) -> None:
     """Print every variable that is not bit-identical in both; exit 1 if there are."""
-    from towerpack.checkpoint.compare import compare_checkpoints
+    from towerpack.checkpoint.variables import compare_checkpoints
 
     differences = list(compare_checkpoints(first, second))
     for found in differences:
@@ -56,7 +56,7 @@ def verify(
     path: Annotated[Path, typer.Argument(help="A checkpoint, or a directory: then all in it.")],
 ) -> None:
     """Read everything, compare the checksums, name damaged files and tensors; exit 1 if any."""
-    from towerpack.checkpoint.verify import verify_checkpoint
+    from towerpack.checkpoint.tensorflow_file import verify_checkpoint
     from towerpack.cli.ckpt_report import every_checkpoint
 
     damaged = 0
@@ -84,7 +84,7 @@ def convert(
     ] = False,
 ) -> None:
     """Write the variables of one file to another format; it appears when it is whole."""
-    from towerpack.checkpoint.select import matches
+    from towerpack.checkpoint.variable_names import matches
     from towerpack.checkpoint.variables import (
         load_checkpoint_vars,
         model_variables,
@@ -107,8 +107,7 @@ def average(
     output: Annotated[Path, typer.Option("--output", "-o", help="As the target of `convert`.")],
 ) -> None:
     """Average the weights of several checkpoints; the optimizer's variables are left out."""
-    from towerpack.checkpoint.average import average_checkpoints
-    from towerpack.checkpoint.variables import save_checkpoint_vars
+    from towerpack.checkpoint.variables import average_checkpoints, save_checkpoint_vars
 
     _check_absent(output)
     values = average_checkpoints(sources)
@@ -123,7 +122,7 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed.")] = False,
 ) -> None:
     """Remove all but the latest checkpoints. Never the best ones (min-*, max-*)."""
-    from towerpack.checkpoint.names import write_state
+    from towerpack.checkpoint.directory import write_state
     from towerpack.checkpoint.store import remove_checkpoint
     from towerpack.cli.ckpt_report import prunable
 

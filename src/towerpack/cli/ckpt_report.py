@@ -9,12 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from towerpack.checkpoint.bundle import INDEX_END
+from towerpack.checkpoint.directory import (
+    candidates,
+    get_all_checkpoints,
+    get_checkpoint_path,
+    step_of,
+)
 from towerpack.checkpoint.manifest import CorruptCheckpoint, check_files
-from towerpack.checkpoint.names import candidates, get_all_checkpoints, get_checkpoint_path, step_of
-from towerpack.checkpoint.open_source import open_source
-from towerpack.checkpoint.select import matches
 from towerpack.checkpoint.store import files_of, load_run
 from towerpack.checkpoint.tensorflow_file import CheckpointSource
+from towerpack.checkpoint.variable_names import matches
+from towerpack.checkpoint.variables import open_source
 
 
 def every_checkpoint(path: Path) -> list[str]:

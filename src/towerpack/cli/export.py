@@ -131,7 +131,7 @@ def _export(exporter: Any, directory: Path, formats: str, calibration: Any) -> N
 
 
 def _arrays(path: Path | None) -> dict[str, Any] | None:
-    from towerpack.checkpoint.npz import read_npz
+    from towerpack.checkpoint.sources import read_npz
 
     return None if path is None else read_npz(path)
 

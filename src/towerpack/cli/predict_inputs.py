@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import typer
 
-from towerpack.checkpoint.npz import read_npz
+from towerpack.checkpoint.sources import read_npz
 from towerpack.dataflow.format import ImageFromFile
 
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
