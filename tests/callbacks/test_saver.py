@@ -116,7 +116,7 @@ def test_hours_and_best_and_last_together():
     assert keep.outdated(left, began=0) == []
     with pytest.raises(ValueError, match="at least one"):
         ModelSaver(0)
-    with pytest.raises(ValueError, match="longer than nothing"):
+    with pytest.raises(ValueError, match="positive number of hours"):
         ModelSaver(1, 0)
     with pytest.raises(ValueError, match="'min' or 'max'"):
         KeepBest("x", mode="low")
