@@ -29,7 +29,7 @@ import numpy as np
 from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback, ModelSaver, StopTraining
 from towerpack.checkpoint import SmartInit, verify_checkpoint
-from towerpack.checkpoint.names import get_checkpoint_path
+from towerpack.checkpoint.directory import get_checkpoint_path
 from towerpack.checkpoint.snapshot import Snapshot
 from towerpack.checkpoint.store import write_checkpoint
 from towerpack.dataflow import DataFromList

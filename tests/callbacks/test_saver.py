@@ -16,8 +16,7 @@ from towerpack.checkpoint import (
     verify_checkpoint,
 )
 from towerpack.checkpoint.background import BackgroundSaver
-from towerpack.checkpoint.keep import Keep, Saved
-from towerpack.checkpoint.names import read_state
+from towerpack.checkpoint.directory import Keep, Saved, read_state
 from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
 
 STEPS = SAMPLES // BATCH
@@ -117,7 +116,7 @@ def test_hours_and_best_and_last_together():
     assert keep.outdated(left, began=0) == []
     with pytest.raises(ValueError, match="at least one"):
         ModelSaver(0)
-    with pytest.raises(ValueError, match="longer than nothing"):
+    with pytest.raises(ValueError, match="positive number of hours"):
         ModelSaver(1, 0)
     with pytest.raises(ValueError, match="'min' or 'max'"):
         KeepBest("x", mode="low")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.checkpoint import exact_run
 from towerpack.checkpoint import get_checkpoint_path, load_checkpoint_vars, load_run
-from towerpack.checkpoint.compare import compare_checkpoints
+from towerpack.checkpoint.variables import compare_checkpoints
 
 SCRIPT = Path(exact_run.__file__)
 START_UP = 6.0  # seconds within which a process that was just started is killed, now and then

@@ -28,7 +28,7 @@ from towerpack.checkpoint import (
     verify_checkpoint,
 )
 from towerpack.checkpoint.background import BackgroundSaver
-from towerpack.checkpoint.names import sound_checkpoints, write_state
+from towerpack.checkpoint.directory import sound_checkpoints, write_state
 from towerpack.checkpoint.store import SUFFIXES, recover
 from towerpack.core.files import TEMPORARY_MARK
 from towerpack.core.run_lock import DirectoryInUse
@@ -240,6 +240,29 @@ def test_F11_verify_names_the_tensor_in_which_a_bit_flipped(two):
     assert [problem.partition(" is")[0] for problem in verify_checkpoint(two / "model-2")] == [
         "tensor 'b'"
     ]
+
+
+@pytest.mark.parametrize("name", ["a", "c", "z"])
+def test_F11_a_flipped_bit_in_a_large_tensor_names_it(tmp_path, name):
+    large = (1 << 18) + 3
+    values = {
+        "a": np.arange(large, dtype=np.float32),
+        "b/small": np.ones(3, np.float32),
+        "c": np.full([2, large], 7, np.float16),
+        "low": tf.fill([1 << 20], tf.constant(2, tf.bfloat16)).numpy(),
+        "z": np.arange(large, dtype=np.int64),
+    }
+    prefix = save_checkpoint(values, tmp_path / "model-1", run={})
+    loaded = load_checkpoint_vars(prefix)
+    for saved, value in values.items():
+        np.testing.assert_array_equal(loaded[saved], value)
+    offset = sum(values[before].nbytes for before in sorted(values) if before < name)
+    file = tmp_path / "model-1.data-00000-of-00001"
+    content = bytearray(file.read_bytes())
+    content[offset + 5] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(CorruptCheckpoint, match=f"the tensor '{name}' is damaged"):
+        load_checkpoint_vars(prefix)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

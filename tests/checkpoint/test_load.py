@@ -17,7 +17,7 @@ from towerpack.checkpoint import (
     save_checkpoint,
     save_checkpoint_vars,
 )
-from towerpack.checkpoint.names import write_state
+from towerpack.checkpoint.directory import write_state
 from towerpack.checkpoint.variables import model_variables
 from towerpack.tower import optimizer
 from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config

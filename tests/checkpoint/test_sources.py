@@ -15,10 +15,9 @@ from towerpack.checkpoint import (
     save_checkpoint,
     save_checkpoint_vars,
 )
-from towerpack.checkpoint.object_graph import full_names
-from towerpack.checkpoint.open_source import open_source
-from towerpack.checkpoint.source import Entry
-from towerpack.checkpoint.variables import model_variables
+from towerpack.checkpoint.sources import Entry
+from towerpack.checkpoint.tensorflow_file import full_names
+from towerpack.checkpoint.variables import model_variables, open_source
 
 
 def test_formats_say_names_shapes_and_dtypes_before_reading(tmp_path):

@@ -36,7 +36,7 @@ def _without_tensorflow() -> None:
 
 def save_forever(directory: Path) -> None:
     """What a saver does: a checkpoint, the file `checkpoint`, then the outdated ones removed."""
-    from towerpack.checkpoint.names import get_all_checkpoints, sound_checkpoints, step_of
+    from towerpack.checkpoint.directory import get_all_checkpoints, sound_checkpoints, step_of
     from towerpack.checkpoint.store import recover, save_checkpoint
 
     recover(directory)
@@ -51,7 +51,7 @@ def save_forever(directory: Path) -> None:
 
 
 def make_latest(directory: Path, step: int, kept: list[str]) -> list[str]:
-    from towerpack.checkpoint.names import write_state
+    from towerpack.checkpoint.directory import write_state
     from towerpack.checkpoint.store import remove_checkpoint, save_checkpoint
 
     prefix = save_checkpoint(

@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from towerpack.checkpoint import load_checkpoint_vars, save_checkpoint
-from towerpack.checkpoint.names import write_state
+from towerpack.checkpoint.directory import write_state
 from towerpack.cli import app
 
 

@@ -3,8 +3,7 @@ import threading
 import numpy as np
 import pytest
 
-from tests.predict.test_feedfree import config
-from tests.predict.test_offline import weights
+from tests.predict.test_predictor import config, weights
 from tests.tiny_model import tiny_arrays
 from towerpack.predict import MultiThreadAsyncPredictor, OfflinePredictor
 

@@ -6,9 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from tests.predict.test_feedfree import config
 from tests.predict.test_multi_tower import expected
-from tests.predict.test_offline import weights
+from tests.predict.test_predictor import config, weights
 from tests.tiny_model import tiny_arrays
 from towerpack._tensorflow import tf
 from towerpack.dataflow import BatchData, DataFromArrays

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.predict.test_feedfree import config
-from tests.predict.test_offline import weights
+from tests.predict.test_predictor import config, weights
 from tests.tiny_model import tiny_arrays
 from towerpack.predict import DataParallelOfflinePredictor, MultiTowerOfflinePredictor
 from towerpack.predict.multi_tower import device_of

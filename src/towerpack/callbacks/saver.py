@@ -14,9 +14,8 @@ from towerpack.callbacks.base import Callback, TrainerView, latest_scalar, run_d
 from towerpack.callbacks.ema import EMA, is_average
 from towerpack.callbacks.interval import interval_of
 from towerpack.checkpoint.background import BackgroundSaver
-from towerpack.checkpoint.keep import Keep, KeepBest, Saved
+from towerpack.checkpoint.directory import PREFIX, Keep, KeepBest, Saved, write_state
 from towerpack.checkpoint.manifest import MANIFEST_SUFFIX, CorruptCheckpoint, Manifest
-from towerpack.checkpoint.names import PREFIX, write_state
 from towerpack.checkpoint.store import files_of, remove_checkpoint
 from towerpack.core import logger
 from towerpack.core.every import Every

@@ -1,7 +1,7 @@
-"""What a run is, on disk: variables by name and where it stands, written whole or not at all."""
+"""A run on disk: its variables by name and its state, written completely or not at all."""
 
 from towerpack.checkpoint.background import BackgroundSaver, CheckpointNotWritten
-from towerpack.checkpoint.keep import KeepBest
+from towerpack.checkpoint.directory import KeepBest, get_all_checkpoints, get_checkpoint_path
 from towerpack.checkpoint.load import (
     ChainInit,
     DictRestore,
@@ -12,10 +12,10 @@ from towerpack.checkpoint.load import (
     get_model_loader,
 )
 from towerpack.checkpoint.manifest import CorruptCheckpoint
-from towerpack.checkpoint.names import get_all_checkpoints, get_checkpoint_path
 from towerpack.checkpoint.report import LoadError, LoadReport
+from towerpack.checkpoint.sources import UntrustedFile
 from towerpack.checkpoint.store import load_run, save_checkpoint
-from towerpack.checkpoint.untrusted import UntrustedFile
+from towerpack.checkpoint.tensorflow_file import verify_checkpoint
 from towerpack.checkpoint.variables import (
     dump_model_params,
     load_checkpoint_vars,
@@ -23,7 +23,6 @@ from towerpack.checkpoint.variables import (
     save_checkpoint_vars,
     save_chkpt_vars,
 )
-from towerpack.checkpoint.verify import verify_checkpoint
 
 __all__ = [
     "BackgroundSaver",

@@ -1,4 +1,4 @@
-"""Saving while training goes on."""
+"""Saving while training continues."""
 
 from __future__ import annotations
 
@@ -16,30 +16,28 @@ from towerpack.checkpoint.store import recover, write_checkpoint
 from towerpack.core import logger
 from towerpack.core.run_lock import RunLock
 
-FAILURES_IN_A_ROW = (
-    3  # a disk that is full now may not be in an hour; one that stays so is an error
-)
-_NICENESS = 5  # of the writing thread: where cores are few, training goes first
-_NOTABLE_WAIT = 1.0  # seconds for which training waited that are worth a line
+FAILURES_IN_A_ROW = 3  # that are tolerated: a full disk may have room again in an hour
+_NICENESS = 5  # of the writing thread: training has priority where cores are few
+_NOTABLE_WAIT = 1.0  # seconds of waiting that are worth a line in the log
 
 
 class CheckpointNotWritten(OSError):
-    """Checkpoints could not be written, several times in a row or at the very end."""
+    """Checkpoints could not be written several times in a row, or the last one could not."""
 
 
 class BackgroundSaver:
     """Copies the variables at once and writes them in a thread, one checkpoint at a time.
 
     `open` locks the directory for this run and removes what an interrupted save left there.
-    `save` returns after the copy. A `save` that comes while the one before is being written waits
-    for it, so that memory holds one copy at most. A failed write is logged and counted
+    `save` returns after the copy. If the previous checkpoint is still being written, `save` waits
+    for it first, so that memory holds one copy at most. A failed write is logged and counted
     (`failures`), and the next one may succeed; after three in a row, `save` raises
-    `CheckpointNotWritten`, and so does `close` when the last write failed.
+    `CheckpointNotWritten`, and so does `close` if the last write failed.
     """
 
     def __init__(self) -> None:
         self.failures = 0
-        self.waited = 0.0  # seconds for which callers waited for the write before
+        self.waited = 0.0  # seconds that callers waited for the previous write
         self._in_a_row = 0
         self._last_error: Exception | None = None
         self._snapshot = Snapshot()
@@ -47,12 +45,12 @@ class BackgroundSaver:
         self._lock: RunLock | None = None
 
     def open(self, directory: Path) -> None:
-        """Begins a run that saves to the directory; `DirectoryInUse` if another run does."""
+        """Locks the directory; raises `DirectoryInUse` if another run saves to it."""
         self._lock = RunLock(directory)
         recover(directory)
 
     def reserve(self, variables: Mapping[str, Any]) -> None:
-        """Takes the memory for a copy of the variables, in the thread, before the first save."""
+        """Allocates the memory for a copy of the variables in the thread, before the first save."""
         self.wait()
         self._start(lambda: self._snapshot.reserve(variables))
 
@@ -66,7 +64,7 @@ class BackgroundSaver:
         monitored: Mapping[str, float] | None = None,
         then: Callable[[Manifest], None] | None = None,
     ) -> None:
-        """Saves the variables as they are now; `then` runs in the thread once all is on disk."""
+        """Saves the current values; `then` runs in the thread when everything is on the disk."""
         self.wait()
         if self._in_a_row >= FAILURES_IN_A_ROW:
             raise CheckpointNotWritten(
@@ -80,7 +78,7 @@ class BackgroundSaver:
                 manifest = write_checkpoint(prefix, arrays, run=run, step=step, monitored=monitored)
                 if then is not None:
                     then(manifest)
-            except Exception as error:  # noqa: BLE001 (said here, raised by `save` or `close`)
+            except Exception as error:  # noqa: BLE001 (logged here, raised by `save` or `close`)
                 self._failed(prefix, error)
             else:
                 self._in_a_row, self._last_error = 0, None
@@ -90,7 +88,7 @@ class BackgroundSaver:
 
     def _start(self, work: Callable[[], None]) -> None:
         def run() -> None:
-            _step_back()
+            _lower_priority()
             work()
 
         self._thread = threading.Thread(target=run, name="towerpack-checkpoint-writer")
@@ -101,8 +99,8 @@ class BackgroundSaver:
         self._in_a_row += 1
         self._last_error = error
         logger.error(
-            "%s could not be saved (%d in a row, %d in all); training goes on, and what was saved "
-            "before is intact: %s: %s",
+            "%s could not be saved (%d failures in a row, %d in all); training continues, and "
+            "earlier checkpoints are intact: %s: %s",
             prefix,
             self._in_a_row,
             self.failures,
@@ -111,7 +109,7 @@ class BackgroundSaver:
         )
 
     def wait(self) -> None:
-        """Returns when nothing is being written."""
+        """Waits until nothing is being written."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -123,9 +121,9 @@ class BackgroundSaver:
             logger.info("training waited %.1f s for a checkpoint to be written", waited)
 
     def close(self) -> None:
-        """Waits for the write that is under way; raises if the last one failed.
+        """Waits for the write in progress; raises if the last one failed.
 
-        After a second Ctrl-C it waits for nothing: the write is whole or leaves no checkpoint.
+        After a second Ctrl-C it does not wait: an unfinished write leaves no checkpoint.
         """
         if not isinstance(sys.exception(), KeyboardInterrupt):
             self.wait()
@@ -139,10 +137,10 @@ class BackgroundSaver:
             ) from error
 
 
-def _step_back() -> None:
-    """Lowers this thread's priority, where a thread has one of its own."""
+def _lower_priority() -> None:
+    """Lowers the priority of this thread, where threads have their own priority."""
     if sys.platform == "linux":
         try:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-        except OSError as error:  # not allowed here: then it runs like all others
+        except OSError as error:  # not allowed here: the thread runs like all others
             logger.debug("the checkpoint writer keeps its priority: %s", error)

@@ -1,39 +1,43 @@
-"""Putting saved values into variables, with a report of what fitted and what did not."""
+"""Loading saved values into variables, with a report of what fits and what does not."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from towerpack.checkpoint.fit import fit, fitted
-from towerpack.checkpoint.manifest import CorruptCheckpoint
-from towerpack.checkpoint.open_source import is_directory_of_checkpoints, open_in_turn
-from towerpack.checkpoint.report import LoadError, LoadReport
-from towerpack.checkpoint.select import Pattern, Rename, Selection
-from towerpack.checkpoint.slots import owners
-from towerpack.checkpoint.source import ArraySource, Source
-from towerpack.core import logger
+import numpy as np
 
-# These belong to a run, and a user who loads weights for a new run may not expect them.
+from towerpack.checkpoint.manifest import CorruptCheckpoint
+from towerpack.checkpoint.report import LoadError, LoadReport
+from towerpack.checkpoint.sources import ArraySource, Entry, Source
+from towerpack.checkpoint.variable_names import Pattern, Rename, Selection, owners
+from towerpack.checkpoint.variables import is_directory_of_checkpoints, open_in_turn
+from towerpack.core import logger
+from towerpack.core.optional import Lazy
+
+tf: Any = Lazy("towerpack._tensorflow", "tf", extra="tf")  # not needed to list checkpoints
+
+# These belong to a run; a user who loads weights for a new run may not expect them.
 _COUNTER = re.compile(r"(^|/)(global_step|learning_rate(_\d+)?)$")
 
 
 class ModelLoader:
-    """Something to put into a model. `SmartInit` makes one from what it is given.
+    """Loads values into a model. `SmartInit` makes a loader from a path, a dict or a list.
 
-    `run_state` is there after the load of a run that goes on: what its trainer has to restore.
+    After `load`, a loader that resumes a run has a `run_state`, which the trainer must restore.
     """
 
     run_state: dict[str, Any] | None = None
 
     def load(self, variables: Mapping[str, Any], strict: bool = False) -> LoadReport:
-        """Puts values into the variables, by name; says and returns what was done.
+        """Loads values into the variables, by name; logs and returns what was done.
 
         Everything is read and compared before the first variable changes, so that a load that
         raises has changed nothing. With `strict`, as for resuming a run, every variable must get
-        exactly its own value, and no value may be left over.
+        exactly its own value, and every value must be used.
         """
         raise NotImplementedError(f"{type(self).__name__} must define load()")
 
@@ -46,7 +50,7 @@ class NoLoader(ModelLoader):
 
 
 class SourceLoader(ModelLoader):
-    """Loads from sources that are opened in turn, until one is not damaged."""
+    """Loads from the first of several sources that is not damaged."""
 
     def __init__(
         self,
@@ -65,13 +69,13 @@ class SourceLoader(ModelLoader):
         return report
 
     def load_quietly(self, variables: Mapping[str, Any], strict: bool = False) -> LoadReport:
-        """`load` that leaves it to the caller to say what was done."""
+        """Does the work of `load` but leaves the logging to the caller."""
         damage: CorruptCheckpoint | None = None
         for open_it in self._sources():
             try:
                 return self._load(open_it(), variables, strict)
             except CorruptCheckpoint as error:
-                logger.warning("a damaged checkpoint is not used: %s", error)
+                logger.warning("a damaged checkpoint is skipped: %s", error)
                 damage = error
         if damage is None:
             raise FileNotFoundError("there was nothing to load from")
@@ -81,9 +85,9 @@ class SourceLoader(ModelLoader):
         names = self.selection.names(source.entries)
         report = self._compare(source, names, variables, strict)
         wanted = {names[name]: name for name in report.loaded}
-        # Read in full before the first assignment: what is damaged must change nothing.
+        # Everything is read before the first assignment: a damaged file must change nothing.
         values = {
-            wanted[name]: fitted(value, variables[wanted[name]])
+            wanted[name]: _converted(value, variables[wanted[name]])
             for name, value in source.read(list(wanted))
         }
         counters = [name for name in values if _COUNTER.search(name)]
@@ -109,13 +113,13 @@ class SourceLoader(ModelLoader):
         report.unused = sorted(set(names) - set(variables))
         fitting = []
         for name in sorted(set(variables) & set(names)):
-            found = fit(source.entries[names[name]], variables[name], reshape=self.reshape)
-            if found.problem:
-                report.mismatched[name] = found.problem
+            problem, change = _fit(source.entries[names[name]], variables[name], self.reshape)
+            if problem:
+                report.mismatched[name] = problem
                 continue
             fitting.append(name)
-            if found.change:
-                report.changed[name] = found.change
+            if change:
+                report.changed[name] = change
         belongs_to, fresh = owners(variables), set(variables) - set(fitting)
         report.withheld = [name for name in fitting if belongs_to.get(name) in fresh]
         report.loaded = [name for name in fitting if name not in report.withheld]
@@ -124,24 +128,68 @@ class SourceLoader(ModelLoader):
         differences = "\n".join(report.differences())
         if strict and not report.complete:
             raise LoadError(
-                f"{source.description} is not of this model:\n{differences}\nTo resume, the "
-                "model, its optimizer, averages and precision must be those of the checkpoint. To "
-                "start a new run from what fits, pass "
+                f"{source.description} does not belong to this model:\n{differences}\nTo resume, "
+                "the model, its optimizer, averages and precision must be those of the checkpoint. "
+                "To start a new run from what fits, pass "
                 "session_init=SmartInit(path, ignore_mismatch=True)."
             )
         if report.mismatched and not self.ignore_mismatch:
             raise LoadError(
                 f"{source.description} does not fit the model; nothing was loaded:\n{differences}\n"
-                "Load the rest by SmartInit(..., ignore_mismatch=True)."
+                "To load what fits, pass SmartInit(..., ignore_mismatch=True)."
             )
         return report
+
+
+def _fit(entry: Entry, variable: Any, reshape: bool) -> tuple[str | None, str | None]:
+    """Why a saved value does not fit a variable, or else how it must change to fit.
+
+    Values are cast between floating-point types and to wider integers. A value of another shape and
+    the same size fits only with `reshape`.
+    """
+    wanted = Entry(tuple(variable.shape), tf.as_dtype(variable.dtype).base_dtype.name)
+    same_size = math.prod(entry.shape) == math.prod(wanted.shape)
+    shape_fits = entry.shape == wanted.shape or (reshape and same_size)
+    if not (shape_fits and _castable(entry.dtype, wanted.dtype)):
+        return f"the model has {wanted}, the file {entry}", None
+    changes = []
+    if entry.dtype != wanted.dtype:
+        changes.append(f"cast from {entry.dtype} to {wanted.dtype}")
+    if entry.shape != wanted.shape:
+        changes.append(f"reshaped from {list(entry.shape)} to {list(wanted.shape)}")
+    return None, ", ".join(changes) or None
+
+
+def _castable(source: str, target: str) -> bool:
+    if source == target:
+        return True
+    try:
+        old, new = tf.as_dtype(source), tf.as_dtype(target)
+    except TypeError:  # a dtype of the file that TensorFlow does not have
+        return False
+    if old.is_floating and new.is_floating:
+        return True
+    if old.is_integer and new.is_integer:
+        return bool(np.can_cast(old.as_numpy_dtype, new.as_numpy_dtype, "safe"))
+    return source in ("object", "string") and target == "string"
+
+
+def _converted(value: Any, variable: Any) -> Any:
+    """The value in the variable's dtype and shape."""
+    if not tf.executing_eagerly():  # an assignment would be an operation that no session runs
+        raise RuntimeError(
+            "expected to load into variables of TensorFlow 2, received those of a tf.Graph; there, "
+            "restore a checkpoint with tf.compat.v1.train.Saver(variables).restore(session, prefix)"
+        )
+    tensor = tf.cast(tf.convert_to_tensor(value), tf.as_dtype(variable.dtype).base_dtype)
+    return tensor if tensor.shape == variable.shape else tf.reshape(tensor, variable.shape)
 
 
 class DictRestore(SourceLoader):
     """Loads from a dict of arrays.
 
-    A value of the same size and another shape is reshaped; what does not fit is an error, or left
-    out with `ignore_mismatch`.
+    A value of the same size and another shape is reshaped. A value that does not fit raises
+    LoadError; with `ignore_mismatch` it is left out.
     """
 
     def __init__(
@@ -162,9 +210,9 @@ class DictRestore(SourceLoader):
 
 
 def _opened(path: str | Path) -> Callable[[], Iterator[Callable[[], Source]]]:
-    """Opens a file now: what is wrong with it is said here, not when the model has been built.
+    """Opens a file now, so that an error is raised before the model is built.
 
-    In a directory, which of the checkpoints are sound shows when they are loaded.
+    The checkpoints of a directory are opened when they are loaded, since some may be damaged.
     """
     first = next(open_in_turn(path))
     if is_directory_of_checkpoints(path):
@@ -174,11 +222,11 @@ def _opened(path: str | Path) -> Callable[[], Iterator[Callable[[], Source]]]:
 
 
 class SaverRestore(SourceLoader):
-    """Loads from a checkpoint, or any file that `SmartInit` takes, by equal names and shapes.
+    """Loads from a checkpoint, or any file that `SmartInit` accepts, by equal names and shapes.
 
-    Of a directory, or its file `checkpoint`, the latest is loaded, and if that turns out to be
+    From a directory, or its file `checkpoint`, it loads the latest checkpoint, or if that is
     damaged the one before it. `prefix` puts the file's variables under a scope of the model;
-    `ignore` names those to leave out.
+    `ignore` lists those to leave out.
     """
 
     reshape_allowed = False
@@ -202,7 +250,7 @@ class SaverRestore(SourceLoader):
 
 
 class SaverRestoreRelaxed(SaverRestore):
-    """`SaverRestore` that reshapes values of equal size and leaves out those that do not fit."""
+    """A `SaverRestore` that reshapes values of equal size and leaves out those that do not fit."""
 
     reshape_allowed = True
 
@@ -218,26 +266,26 @@ class SaverRestoreRelaxed(SaverRestore):
 
 
 class ChainInit(ModelLoader):
-    """Several loaders, one after the other; a later one overwrites what earlier ones loaded."""
+    """Applies several loaders in order; later ones overwrite what earlier ones loaded."""
 
     def __init__(self, sess_inits: Sequence[Any]):
         self.loaders = [SmartInit(loader) for loader in sess_inits]
 
     def load(self, variables: Mapping[str, Any], strict: bool = False) -> LoadReport:
-        """The report says what all did together; strict holds for each of them."""
+        """The report describes the combined result; `strict` applies to each loader."""
         reports = [
             loader.load_quietly(variables, strict)
             if isinstance(loader, SourceLoader)
             else loader.load(variables, strict)
             for loader in self.loaders
         ]
-        report = _together(reports, variables)
+        report = _merged(reports, variables)
         report.say()
         return report
 
 
-def _together(reports: Sequence[LoadReport], variables: Mapping[str, Any]) -> LoadReport:
-    """What several loads did to the same variables."""
+def _merged(reports: Sequence[LoadReport], variables: Mapping[str, Any]) -> LoadReport:
+    """The combined result of several loads into the same variables."""
     merged = LoadReport(", ".join(report.source for report in reports))
     merged.loaded = sorted({name for report in reports for name in report.loaded})
     for report in reports:
@@ -263,14 +311,15 @@ def SmartInit(
     rename: Rename | None = None,
     prefix: str | None = None,
 ) -> ModelLoader:
-    """A loader from anything that holds values by name.
+    """Makes a loader from anything that holds values by name.
 
     `obj` is a checkpoint (its prefix or one of its files), a directory with checkpoints, an `.npz`,
     `.safetensors` or Keras `.h5` file, a SavedModel's directory, a pattern that matches one of
-    them, a dict of arrays, or a list of these, loaded in turn. None and '' load nothing. The other
+    them, a dict of arrays, or a list of these, loaded in order. None and '' load nothing. The other
     arguments are those of `Selection`.
 
-    With `ignore_mismatch`, values of equal size are reshaped and those that do not fit left out.
+    With `ignore_mismatch`, values of equal size are reshaped, and those that do not fit are left
+    out.
 
     >>> SmartInit({"fc/W": [1.0, 2.0]}, rename={"fc/": "head/"}).load({}).unused
     ['head/W']
@@ -288,7 +337,7 @@ def SmartInit(
         raise TypeError(f"expected a path, a dict of arrays or None, received {obj!r}")
     if str(obj).lower().endswith((".npz", ".npy")):
         loader = SaverRestore(obj, selection=selection, ignore_mismatch=ignore_mismatch)
-        loader.reshape = True  # as a dict of arrays, which it is
+        loader.reshape = True  # like a dict of arrays
         return loader
     if ignore_mismatch:
         return SaverRestoreRelaxed(obj, selection=selection)

@@ -1,7 +1,6 @@
-"""What a checkpoint should consist of: sizes and checksums, written beside it.
+"""The manifest of a checkpoint: sizes and checksums of its files and tensors.
 
-A bit that flips in any of the files, the manifest included, is found; one in the weights is blamed
-on its tensor.
+It reveals every flipped bit in any of the files, itself included, and names the damaged tensor.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ FORMAT = "towerpack checkpoint 1"
 
 
 class CorruptCheckpoint(ValueError):
-    """Files of a checkpoint are missing, cut or changed; the message says which."""
+    """Files of a checkpoint are missing, truncated or changed; the message names them."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class TensorSum:
 
 @dataclass(frozen=True)
 class FileSum:
-    """Of a data file only the size: its tensors' sums cover every byte."""
+    """A data file has only a size here: the sums of its tensors cover every byte."""
 
     size: int
     crc32c: str | None = None
@@ -45,10 +44,10 @@ class FileSum:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Files are named by what follows the checkpoint's name, so that it may be copied to another.
+    """Files are listed by suffix, so that a checkpoint can be renamed together with its manifest.
 
-    `step` and `saved_at` (seconds since 1970) order checkpoints; `monitored` holds the scalars by
-    which the best are kept.
+    `step` and `saved_at` (seconds since 1970) order checkpoints; `monitored` holds the scalars that
+    decide which checkpoints are the best.
     """
 
     files: dict[str, FileSum]
@@ -62,7 +61,7 @@ class Manifest:
 
     @classmethod
     def read(cls, path: str | Path) -> Manifest:
-        """Raises CorruptCheckpoint if a single bit of it has changed."""
+        """Raises CorruptCheckpoint if even a single bit has changed."""
         content = Path(path).read_bytes()
         try:
             parsed = json.loads(content)
@@ -102,7 +101,7 @@ def describe_tensors(
 
 
 def describe_files(prefix: str | Path) -> dict[str, FileSum]:
-    """Sizes and sums of the files that lie there under this prefix."""
+    """Sizes and sums of the existing files of a prefix."""
     described = {DATA_SUFFIX: FileSum(Path(f"{prefix}{DATA_SUFFIX}").stat().st_size)}
     for suffix in (INDEX_SUFFIX, RUN_SUFFIX):
         path = Path(f"{prefix}{suffix}")
@@ -113,10 +112,10 @@ def describe_files(prefix: str | Path) -> dict[str, FileSum]:
 
 
 def check_files(prefix: str | Path) -> Manifest | None:
-    """Compares the files with the manifest, all but the tensors' bytes, which loading compares.
+    """Compares the files with the manifest, except the tensors' bytes, which loading compares.
 
-    Raises CorruptCheckpoint. A checkpoint that others wrote has no manifest: then both of
-    TensorFlow's files must be there, and None is returned.
+    Raises CorruptCheckpoint. A checkpoint that towerpack did not write has no manifest: then both
+    of TensorFlow's files must exist, and None is returned.
     """
     name = Path(prefix).name
     index = Path(f"{prefix}{INDEX_SUFFIX}")
@@ -124,7 +123,7 @@ def check_files(prefix: str | Path) -> Manifest | None:
     if not index.exists():
         raise CorruptCheckpoint(f"{index.name} is missing")
     if not manifest_file.exists():
-        if Path(f"{prefix}{RUN_SUFFIX}").exists():  # only towerpack writes that, and never alone
+        if Path(f"{prefix}{RUN_SUFFIX}").exists():  # only towerpack writes it, with a manifest
             raise CorruptCheckpoint(f"{manifest_file.name} is missing")
         if not any(index.parent.glob(f"{glob.escape(name)}.data-*")):
             raise CorruptCheckpoint(f"{name}{DATA_SUFFIX} is missing")

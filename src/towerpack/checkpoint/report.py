@@ -1,30 +1,30 @@
-"""What a load did, name by name."""
+"""The result of a load, name by name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from towerpack.checkpoint.slots import own_names
+from towerpack.checkpoint.variable_names import own_names
 from towerpack.core import logger
 
-_ROWS = 20  # of each kind in the log; the object has them all
+_ROWS = 20  # of each kind in the log; the object lists all of them
 _MISSING, _UNUSED = "missing in the file", "unused"
 _WIDTH = len(_MISSING)
 
 
 class LoadError(ValueError):
-    """Saved values do not fit the model; the message lists all that do not."""
+    """Saved values do not fit the model; the message lists all of them."""
 
 
 @dataclass
 class LoadReport:
-    """Names by what became of them; `str()` is a line, `table()` says it in full.
+    """Names grouped by what happened to them; `str()` is a line, `table()` is the full list.
 
     `missing` are variables of the model that the file lacks, or whose values there were not chosen
-    (`not_chosen`); `unused` are values of the file that the model lacks. `mismatched` and `changed`
-    (loaded, after a cast or reshape) say why and how. `withheld` are slots of an optimizer whose
-    own variable was not loaded: they stay fresh too.
+    (`not_chosen`); `unused` are values in the file that the model lacks. `mismatched` maps names to
+    the reason, `changed` (loaded after a cast or reshape) to the change. `withheld` are slots of an
+    optimizer that keep their initial values because their variable was not loaded.
     """
 
     source: str
@@ -50,32 +50,32 @@ class LoadReport:
         return "; ".join(parts)
 
     def table(self) -> str:
-        """How many were loaded, and a line for each name that was not simply loaded."""
+        """The number of loaded names, and a line for each name that was not loaded as it is."""
         return "\n".join([self._head(), *self.differences()])
 
     def differences(self) -> list[str]:
-        """A line for each name that is not simply loaded."""
+        """A line for each name that was not loaded as it is."""
         return [line for title, names in self._kinds() for line in _rows(title, names)]
 
     def say(self) -> None:
-        """Logs the table, shortened; as a warning if the model's own variables are concerned."""
+        """Logs the table, shortened; as a warning if it concerns the model's own variables."""
         own = set(self._own())
         lines = [self._head()]
         for title, names in self._kinds():
-            told = {
+            listed = {
                 name: why
                 for name, why in names.items()
                 if title not in (_MISSING, _UNUSED) or name in own
             }
-            lines += _rows(title, told, _ROWS)
-            if len(told) < len(names):
-                rest = len(names) - len(told)
+            lines += _rows(title, listed, _ROWS)
+            if len(listed) < len(names):
+                rest = len(names) - len(listed)
                 lines.append(f"  {title:{_WIDTH}}  {rest} slots, averages and counters")
         worrying = bool(self.mismatched or own)
         (logger.warning if worrying else logger.info)("%s", "\n".join(lines))
 
     def _own(self) -> list[str]:
-        """What is missing or unused besides slots, averages and counters, which often are."""
+        """Missing or unused names other than slots, averages and counters, which often are."""
         common = [*self.loaded, *self.mismatched, *self.withheld]
         return [
             *own_names(self.missing, [*self.missing, *common]),

@@ -1,10 +1,10 @@
-"""A checkpoint on disk: there whole, or not at all.
+"""A checkpoint on disk, which is complete or does not exist.
 
-`model-<step>` is `model-<step>.data-00000-of-00001` and `.index` (TensorFlow's format, variables by
-their names), `.run.json` (where the run stands) and `.manifest.json` (sizes and checksums). All are
-written in a temporary directory beside, fsynced, and renamed, the index last: without an index
-there is no checkpoint. Then the directory is fsynced. A checkpoint of the same name is set aside
-before, and comes back if the process dies in between.
+`model-<step>` consists of `model-<step>.data-00000-of-00001` and `.index` (TensorFlow's format,
+variables by name), `.run.json` (the state of the run) and `.manifest.json` (sizes and checksums).
+All are written to a temporary directory next to the target, fsynced and renamed, the index last:
+without an index there is no checkpoint. Then the directory is fsynced. An existing checkpoint of
+the same name is set aside first, and restored if the process dies before the new one is complete.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from towerpack.core import logger
 from towerpack.core.files import TEMPORARY_MARK, fsync_path, remove_litter
 from towerpack.core.run_lock import locked_if_free
 
-# In the order of renaming, so that a manifest without an index says: an interrupted save.
+# In the order of renaming, so that a manifest without an index reveals an interrupted save.
 SUFFIXES = (MANIFEST_SUFFIX, RUN_SUFFIX, DATA_SUFFIX, INDEX_SUFFIX)
-_REPLACED = ".replaced-"  # a checkpoint that is being replaced lies in a directory named so
+_REPLACED = ".replaced-"  # names the directory of a checkpoint that is being replaced
 
 
 def save_checkpoint(
@@ -49,10 +49,10 @@ def save_checkpoint(
     step: int | None = None,
     monitored: Mapping[str, float] | None = None,
 ) -> str:
-    """Writes variables or arrays as the checkpoint `prefix`, whole or not at all; gives the prefix.
+    """Writes variables or arrays as the checkpoint `prefix`, completely or not at all.
 
-    Returns when everything is on the disk; nobody may change the variables until then. `run` is
-    JSON that is kept with it.
+    Returns the prefix when everything is on the disk; the variables must not change until then.
+    `run` is JSON that is stored with the checkpoint.
 
     >>> import tempfile, numpy as np
     >>> prefix = save_checkpoint({"fc/W": np.ones([2, 3])}, tempfile.mkdtemp() + "/model-1")
@@ -73,7 +73,7 @@ def write_checkpoint(
     step: int | None = None,
     monitored: Mapping[str, float] | None = None,
 ) -> Manifest:
-    """What `save_checkpoint` does, from arrays that nobody changes meanwhile."""
+    """Does the work of `save_checkpoint`, from arrays."""
     directory, name = prefix.parent, prefix.name
     directory.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=name + TEMPORARY_MARK, dir=directory))
@@ -96,7 +96,7 @@ def write_checkpoint(
 
 
 def publish(scratch: Path, directory: Path, name: str) -> None:
-    """Gives the files of a finished draft their names in the directory, for good."""
+    """Moves the files of a finished draft to their final names in the directory."""
     drafts = [scratch / f"{name}{suffix}" for suffix in SUFFIXES]
     drafts = [draft for draft in drafts if draft.exists()]
     for draft in drafts:
@@ -108,19 +108,19 @@ def publish(scratch: Path, directory: Path, name: str) -> None:
         fsync_path(directory)
     except BaseException:
         if aside is not None:
-            _bring_back(aside, directory)
+            _restore(aside, directory)
         raise
     if aside is not None:
         shutil.rmtree(aside)
 
 
 def _set_aside(directory: Path, name: str) -> Path | None:
-    """Moves a checkpoint of this name out of the way; `recover` knows how to bring it back."""
+    """Moves an existing checkpoint of this name to a directory from which `recover` restores it."""
     old = files_of(directory / name)
     if not old:
         return None
     aside = Path(tempfile.mkdtemp(prefix=_REPLACED, dir=directory))
-    # The index first: what is left of it without one is litter.
+    # The index first: without it, the files that remain are not a checkpoint.
     for file in reversed(old):
         os.replace(file, aside / file.name)
     fsync_path(aside)
@@ -128,18 +128,18 @@ def _set_aside(directory: Path, name: str) -> Path | None:
 
 
 def files_of(prefix: str | Path) -> list[Path]:
-    """The files that belong to a checkpoint, as far as they are there."""
+    """The existing files of a checkpoint."""
     return [path for suffix in SUFFIXES if (path := Path(f"{prefix}{suffix}")).exists()]
 
 
 def remove_checkpoint(prefix: str | Path) -> None:
-    """Removes a checkpoint's files, the index first, so that no half of it counts as one."""
+    """Removes the files of a checkpoint, the index first, so that no incomplete one remains."""
     for file in reversed(files_of(prefix)):
         file.unlink()
 
 
 def load_run(prefix: str | Path) -> dict[str, Any] | None:
-    """What `run` was when the checkpoint was saved; None if it has none (others wrote it)."""
+    """The `run` that was saved with a checkpoint; None if there is none."""
     path = Path(f"{prefix}{RUN_SUFFIX}")
     manifest = check_files(prefix)
     if manifest is None or RUN_SUFFIX not in manifest.files:
@@ -151,26 +151,26 @@ def load_run(prefix: str | Path) -> dict[str, Any] | None:
 
 
 def recover(directory: str | Path) -> None:
-    """Tidies up after a process that was killed while it saved; the next start calls it.
+    """Cleans up after a process that was killed while it saved; every run calls it at its start.
 
-    Temporary files go; so do files of checkpoints whose index was never renamed. A checkpoint that
-    was being replaced comes back, unless its successor is complete. Where another run is alive in
-    the directory, nothing is changed: what looks interrupted may be a save in progress.
+    Removes temporary files, and files of checkpoints whose index was never renamed. Restores a
+    checkpoint that was being replaced, unless its successor is complete. Changes nothing while
+    another run uses the directory, since its save may be in progress.
     """
     directory = Path(directory)
     if not directory.is_dir():
         return
     with locked_if_free(directory) as free:
         if free:
-            _tidy(directory)
+            _clean_up(directory)
         else:
-            logger.info("%s belongs to a run that is alive; nothing is removed there", directory)
+            logger.info("%s is in use by a running process; nothing is removed there", directory)
 
 
-def _tidy(directory: Path) -> None:
+def _clean_up(directory: Path) -> None:
     removed = remove_litter(directory)
     for aside in directory.glob(f"{_REPLACED}*"):
-        _bring_back(aside, directory)
+        _restore(aside, directory)
         removed.append(aside)
     for manifest in directory.glob(f"*{MANIFEST_SUFFIX}"):
         prefix = str(manifest).removesuffix(MANIFEST_SUFFIX)
@@ -180,20 +180,20 @@ def _tidy(directory: Path) -> None:
     if removed:
         fsync_path(directory)
         logger.info(
-            "removed what an interrupted save left in %s: %s",
+            "removed files of an interrupted save from %s: %s",
             directory,
             ", ".join(sorted(path.name for path in removed)),
         )
 
 
-def _bring_back(aside: Path, directory: Path) -> None:
+def _restore(aside: Path, directory: Path) -> None:
     for index in aside.glob(f"*{INDEX_SUFFIX}"):
         name = index.name.removesuffix(INDEX_SUFFIX)
         with contextlib.suppress(CorruptCheckpoint):
             check_files(directory / name)
             continue  # the new one is complete
-        # Files of the old one that were not moved yet stay; those of the new one are overwritten.
+        # Old files that were not moved yet stay; files of the new checkpoint are overwritten.
         for file in aside.glob(f"{glob.escape(name)}.*"):
             os.replace(file, directory / file.name)
-        logger.info("brought %s back, which was being replaced", directory / name)
+        logger.info("restored %s, whose replacement was interrupted", directory / name)
     shutil.rmtree(aside)

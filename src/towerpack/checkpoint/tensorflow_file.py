@@ -2,63 +2,61 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from towerpack.checkpoint.direct_read import read_directly
-from towerpack.checkpoint.manifest import CorruptCheckpoint, check_files
-from towerpack.checkpoint.object_graph import OBJECT_GRAPH, full_names
-from towerpack.checkpoint.source import Entry
+import numpy as np
+
+from towerpack.checkpoint.bundle import checksum
+from towerpack.checkpoint.manifest import CorruptCheckpoint, Manifest, check_files
+from towerpack.checkpoint.sources import Entry
 from towerpack.core.optional import Lazy
 
 tf: Any = Lazy("towerpack._tensorflow", "tf", extra="tf")  # not needed to list checkpoints
 
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
-def read_errors() -> tuple[type[Exception], ...]:
-    """What TensorFlow's reader raises, by the kind of damage; a cut file is an IndexError."""
+def _read_errors() -> tuple[type[Exception], ...]:
+    """What TensorFlow's reader raises, depending on the damage; IndexError for a truncated file."""
     return tf.errors.OpError, ValueError, RuntimeError, IndexError
 
 
 class CheckpointSource:
-    """The variables of a checkpoint, read in parallel, and compared with their checksums.
+    """The variables of a checkpoint, read in parallel; TensorFlow compares their checksums.
 
-    What `tf.train.Checkpoint` or a SavedModel holds is known by the variables' own names. Raises
-    CorruptCheckpoint, which names the tensor.
+    Variables in a `tf.train.Checkpoint` or a SavedModel have their own names instead of their
+    paths. Raises CorruptCheckpoint, which names the tensor.
     """
 
     def __init__(self, prefix: str | Path):
         self.description = self.prefix = str(prefix)
-        self._manifest = check_files(prefix)
+        check_files(prefix)
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
             shapes = self._reader.get_variable_to_shape_map()
             self._dtypes = self._reader.get_variable_to_dtype_map()
-            names = self._names(sorted(shapes))
-        except read_errors() as error:
+            self._keys = self._names(sorted(shapes))
+        except _read_errors() as error:
             raise CorruptCheckpoint(f"{prefix} cannot be read: {error}") from error
-        self._keys = names
         self.entries = {
-            name: Entry(tuple(shapes[key]), self._dtypes[key].name) for name, key in names.items()
+            name: Entry(tuple(shapes[key]), self._dtypes[key].name)
+            for name, key in self._keys.items()
         }
 
     def _names(self, keys: list[str]) -> dict[str, str]:
-        if OBJECT_GRAPH not in keys:
+        """Names of variables to keys of the checkpoint."""
+        if _OBJECT_GRAPH not in keys:
             return {key: key for key in keys}
-        full = full_names(self._reader.get_tensor(OBJECT_GRAPH))
+        full = full_names(self._reader.get_tensor(_OBJECT_GRAPH))
         return {
-            full.get(key) or key.removesuffix(_VALUE): key for key in keys if key != OBJECT_GRAPH
+            full.get(key) or key.removesuffix(_VALUE): key for key in keys if key != _OBJECT_GRAPH
         }
 
     def read(self, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
-        try:
-            direct = read_directly(self.prefix, self._manifest, names)
-        except CorruptCheckpoint as error:
-            raise CorruptCheckpoint(f"{self.prefix}: {error}") from error
-        yield from direct.items()
-        names = [name for name in names if name not in direct]
         if not names:
             return
         keys = [self._keys[name] for name in names]
@@ -70,14 +68,77 @@ class CheckpointSource:
                 dtypes=[self._dtypes[key] for key in keys],
             )
         except tf.errors.OpError as error:
-            raise CorruptCheckpoint(f"{self.prefix}: {self._culprit(names) or error}") from error
+            damaged = self._damaged(names) or error
+            raise CorruptCheckpoint(f"{self.prefix}: {damaged}") from error
         yield from zip(names, tensors, strict=True)
 
-    def _culprit(self, names: Sequence[str]) -> str | None:
-        """The tensor at fault: TensorFlow says only that there is one."""
+    def _damaged(self, names: Sequence[str]) -> str | None:
+        """The damaged tensor, which TensorFlow's error does not name."""
         for name in names:
             try:
                 self._reader.get_tensor(self._keys[name])
-            except read_errors():
+            except _read_errors():
                 return f"the tensor {name!r} is damaged"
         return None
+
+
+def full_names(serialized: bytes) -> dict[str, str]:
+    """Keys of an object-based checkpoint to names of variables, except for ambiguous names.
+
+    `tf.train.Checkpoint` and SavedModel store variables by the path of attributes that leads to
+    them, with a graph of the objects that holds the variables' own names. TensorFlow does not
+    publish the type of that graph; without it, the paths serve as names.
+    """
+    try:
+        module = importlib.import_module("tensorflow.core.protobuf.trackable_object_graph_pb2")
+        graph = module.TrackableObjectGraph.FromString(serialized)
+    except (ImportError, AttributeError):
+        return {}
+    names: dict[str, str] = {}
+    keys: dict[str, set[str]] = {}
+    for node in graph.nodes:
+        for attribute in node.attributes:
+            if attribute.full_name:
+                names[attribute.checkpoint_key] = attribute.full_name
+                keys.setdefault(attribute.full_name, set()).add(attribute.checkpoint_key)
+    return {key: name for key, name in names.items() if len(keys[name]) == 1}
+
+
+def verify_checkpoint(prefix: str | Path) -> list[str]:
+    """Reads everything and describes each damage, with its file or tensor; empty if there is none.
+
+    A checkpoint without a manifest (written by TensorFlow or tensorpack) is compared with the
+    checksums in its index.
+    """
+    try:
+        manifest = check_files(prefix)
+    except CorruptCheckpoint as damage:
+        # A truncated or changed data file is also checked tensor by tensor.
+        return [str(damage), *_damaged_tensors(prefix, None)]
+    return list(_damaged_tensors(prefix, manifest))
+
+
+def _damaged_tensors(prefix: str | Path, manifest: Manifest | None) -> Iterator[str]:
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        names = sorted(reader.get_variable_to_shape_map())
+    except _read_errors() as error:
+        yield f"{Path(prefix).name}.index cannot be read: {_first_line(error)}"
+        return
+    expected = manifest.tensors if manifest else {}
+    for name in names:
+        try:
+            value = reader.get_tensor(name)
+        except _read_errors() as error:
+            yield f"tensor {name!r} is damaged: {_first_line(error)}"
+            continue
+        if name in expected:
+            found, wanted = f"{checksum(np.asarray(value)):08x}", expected[name].crc32c
+            if found != wanted:
+                yield f"tensor {name!r} is not the one that was saved: crc32c {found}, not {wanted}"
+    for name in sorted(set(expected) - set(names)):
+        yield f"tensor {name!r} is missing"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -44,7 +44,7 @@ def show(
 @app.command()
 def diff(first: SourceArgument, second: SourceArgument) -> None:
     """Print every variable that is not bit-identical in both; exit with 1 if there are any."""
-    from towerpack.checkpoint.compare import compare_checkpoints
+    from towerpack.checkpoint.variables import compare_checkpoints
 
     differences = list(compare_checkpoints(first, second))
     for found in differences:
@@ -59,7 +59,7 @@ def verify(
     path: Annotated[Path, typer.Argument(help="A checkpoint, or a directory: then all in it.")],
 ) -> None:
     """Read everything, compare checksums, name damaged files and tensors; exit with 1 if any."""
-    from towerpack.checkpoint.verify import verify_checkpoint
+    from towerpack.checkpoint.tensorflow_file import verify_checkpoint
 
     damaged = 0
     for prefix in _every_checkpoint(path):
@@ -86,7 +86,7 @@ def convert(
     ] = False,
 ) -> None:
     """Write the variables of a file to another format; the target appears when complete."""
-    from towerpack.checkpoint.select import matches
+    from towerpack.checkpoint.variable_names import matches
     from towerpack.checkpoint.variables import (
         load_checkpoint_vars,
         model_variables,
@@ -109,8 +109,7 @@ def average(
     output: Annotated[Path, typer.Option("--output", "-o", help="Like the target of `convert`.")],
 ) -> None:
     """Average the weights of several checkpoints; the optimizer's variables are left out."""
-    from towerpack.checkpoint.average import average_checkpoints
-    from towerpack.checkpoint.variables import save_checkpoint_vars
+    from towerpack.checkpoint.variables import average_checkpoints, save_checkpoint_vars
 
     _check_absent(output)
     values = average_checkpoints(sources)
@@ -125,7 +124,7 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing, only print.")] = False,
 ) -> None:
     """Remove all but the latest checkpoints; the best ones (min-*, max-*) always stay."""
-    from towerpack.checkpoint.names import candidates, get_all_checkpoints, write_state
+    from towerpack.checkpoint.directory import candidates, get_all_checkpoints, write_state
     from towerpack.checkpoint.store import files_of, remove_checkpoint
 
     everything = get_all_checkpoints(directory)
@@ -151,7 +150,7 @@ def _check_absent(target: Path) -> None:
 def _every_checkpoint(path: Path) -> list[str]:
     """The checkpoint at this path, or all of a directory, including the best ones."""
     from towerpack.checkpoint.bundle import INDEX_END
-    from towerpack.checkpoint.names import candidates, get_checkpoint_path, step_of
+    from towerpack.checkpoint.directory import candidates, get_checkpoint_path, step_of
     from towerpack.checkpoint.store import files_of
 
     if not path.is_dir():
@@ -171,8 +170,8 @@ def _every_checkpoint(path: Path) -> list[str]:
 
 def _listing(directory: Path) -> Iterator[str]:
     """A line for each checkpoint; `*` marks the latest."""
+    from towerpack.checkpoint.directory import candidates
     from towerpack.checkpoint.manifest import CorruptCheckpoint, check_files
-    from towerpack.checkpoint.names import candidates
 
     if not directory.is_dir():
         raise NotADirectoryError(f"expected a directory, received {directory}")
@@ -196,10 +195,10 @@ def _listing(directory: Path) -> Iterator[str]:
 
 def _contents(path: str, pattern: str, values: bool) -> Iterator[str]:
     """A line for each variable, then the total, then the run."""
-    from towerpack.checkpoint.open_source import open_source
-    from towerpack.checkpoint.select import matches
     from towerpack.checkpoint.store import load_run
     from towerpack.checkpoint.tensorflow_file import CheckpointSource
+    from towerpack.checkpoint.variable_names import matches
+    from towerpack.checkpoint.variables import open_source
 
     source = open_source(path)
     names = [name for name in sorted(source.entries) if matches(name, pattern)]

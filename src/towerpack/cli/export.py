@@ -226,7 +226,7 @@ def _milliseconds(time: float | None) -> str:
 
 
 def _arrays(path: Path | None) -> dict[str, Any] | None:
-    from towerpack.checkpoint.npz import read_npz
+    from towerpack.checkpoint.sources import read_npz
 
     return None if path is None else read_npz(path)
 

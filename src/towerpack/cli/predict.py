@@ -148,7 +148,7 @@ def _open_inputs(path: Path, specs: InputSpecs, scale: float, bgr: bool) -> Inpu
 
 
 def _from_npz(path: Path, specs: InputSpecs) -> Inputs:
-    from towerpack.checkpoint.npz import read_npz
+    from towerpack.checkpoint.sources import read_npz
 
     arrays = read_npz(path)
     missing = sorted(set(specs) - set(arrays))

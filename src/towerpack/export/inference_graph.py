@@ -14,7 +14,7 @@ import numpy as np
 
 from towerpack._tensorflow import tf, v1
 from towerpack.predict import PredictConfig
-from towerpack.predict.offline import load_weights, variables_read
+from towerpack.predict.predictor import load_weights, variables_read
 from towerpack.tower import TowerFunc, TracedTower, VariableStore, get_op_tensor_name
 
 GRADIENT = "_gradient_op_type"  # the attribute of nodes with a custom gradient

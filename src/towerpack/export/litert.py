@@ -16,7 +16,7 @@ from towerpack.export.compare import Runner, in_batches
 from towerpack.export.inference_graph import InferenceGraph
 from towerpack.export.quiet import quiet
 from towerpack.export.record import GraphListing
-from towerpack.predict.base import inputs_of
+from towerpack.predict.predictor import inputs_of
 
 Precision = Literal["float32", "float16", "int8"]
 # Relative to the largest output. float16 rounds weights to 11 bits; int8 rounds weights and

@@ -1,4 +1,4 @@
-"""Many callers, few predictors: single datapoints are gathered into batches as they come."""
+"""Many callers share a few predictors: single datapoints are collected into batches."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from towerpack.predict.base import PredictorBase
+from towerpack.predict.predictor import PredictorBase
 
-JOIN_SECONDS = 60.0  # for the batches under way when it is closed
+JOIN_SECONDS = 60.0  # for the batches in progress when it is closed
 
 
 class _Task(NamedTuple):
@@ -23,13 +23,13 @@ class _Task(NamedTuple):
 
 
 class MultiThreadAsyncPredictor:
-    """Predicts datapoints of several threads in common batches; the engine of asynchronous actors.
+    """Predicts datapoints of several threads in common batches, for example for actors.
 
-    `put_task(datapoint)` gives a `Future` of the outputs for that datapoint. One thread for each
-    predictor takes what is queued, up to `batch_size`, and waits at most `latency` seconds for more
-    (0: not at all, so a lonely datapoint is predicted at once). Datapoints of different shapes go
-    into different batches. Every task is answered exactly once: an error of the predictor reaches
-    the future of each datapoint of its batch, and no other. `close` answers what is queued first.
+    `put_task(datapoint)` returns a `Future` of the outputs for that datapoint. One thread for each
+    predictor takes what is queued, up to `batch_size`, and waits up to `latency` seconds for more
+    (with 0, a single datapoint is predicted at once). Datapoints of different shapes go into
+    different batches. Every task is answered exactly once: an error of the predictor is set on the
+    future of each datapoint in its batch, and on no other. `close` first answers what is queued.
 
     >>> with MultiThreadAsyncPredictor([lambda x: [x * 2]], batch_size=8) as predictor:
     ...     [int(future.result()[0]) for future in map(predictor.put_task, ([1], [2]))]
@@ -43,7 +43,7 @@ class MultiThreadAsyncPredictor:
         latency: float = 0.0,
     ):
         if not predictors:
-            raise ValueError("expected at least one predictor, received none")
+            raise ValueError("expected at least one predictor, received an empty list")
         if batch_size < 1 or latency < 0:
             raise ValueError(
                 f"expected batch_size >= 1 and latency >= 0, received {batch_size} and {latency}"
@@ -63,7 +63,7 @@ class MultiThreadAsyncPredictor:
         ]
 
     def start(self) -> None:
-        """Starts the threads; the first task does it too."""
+        """Starts the threads, if the first task has not done so."""
         with self._lock:
             self._start()
 
@@ -75,9 +75,9 @@ class MultiThreadAsyncPredictor:
         if callback is not None:
             future.add_done_callback(callback)
         task = _Task([np.asarray(x) for x in dp], future)
-        with self._lock:  # so that nothing is queued behind the end
+        with self._lock:  # so that no task is queued after the end
             if self._closed:
-                raise RuntimeError("the predictor has been closed; it takes no more tasks")
+                raise RuntimeError("the predictor has been closed and accepts no more tasks")
             self._start()
             self._tasks.put(task)
         return future
@@ -117,7 +117,7 @@ class MultiThreadAsyncPredictor:
                 _answer(predictor, group)
 
     def _next_batch(self) -> list[_Task]:
-        """What is queued, after a wait for the first; nothing at the end."""
+        """Waits for a task and returns it with those queued after it; an empty list at the end."""
         batch: list[_Task] = []
         deadline = 0.0
         while len(batch) < self.batch_size:
@@ -131,7 +131,7 @@ class MultiThreadAsyncPredictor:
             except queue.Empty:
                 break
             if task is None:
-                self._tasks.put(None)  # for the other threads, and for the next look of this one
+                self._tasks.put(None)  # for the other threads, and for the next call in this one
                 break
             batch.append(task)
         return batch
@@ -153,7 +153,7 @@ def _answer(predictor: Callable[..., list[np.ndarray]], tasks: list[_Task]) -> N
             if output.shape[:1] != (len(tasks),):
                 raise ValueError(
                     f"expected outputs with one row for each of {len(tasks)} datapoints, received "
-                    f"one of shape {output.shape}; it cannot be told which row belongs to whom"
+                    f"an output of shape {output.shape}"
                 )
     except BaseException as error:  # noqa: BLE001 (raised where the result is asked for)
         for task in tasks:

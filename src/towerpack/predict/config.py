@@ -1,26 +1,31 @@
-"""What to predict with, in one object."""
+"""What a predictor needs: a tower, its weights, and the names of inputs and outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from towerpack.checkpoint import SmartInit
+import numpy as np
+
+from towerpack.callbacks.ema import SUFFIX
+from towerpack.checkpoint import SmartInit, load_checkpoint_vars
 from towerpack.models import ModelDescBase
-from towerpack.predict.averages import with_averages
 from towerpack.tower import TowerFunc
+
+_EMA_SUFFIX = f"/{SUFFIX}"
 
 
 class PredictConfig:
-    """A tower, its weights, and the names of what goes in and comes out.
+    """A tower, its weights, and the names of its inputs and outputs.
 
-    Give a `model`, or `tower_func` with `input_signature`: it may be another function than the one
+    Pass a `model`, or `tower_func` with `input_signature`. The function may differ from the one
     that was trained (another input, another size), as long as its variables have the same names.
-    `output_names` are any tensors of the tower; `input_names` those inputs that they need, by
-    default all. `session_init` is a loader made by `SmartInit`, or what `SmartInit` takes: a
-    checkpoint's path, an npz file, a dict. With `ema=True` the moving averages in it, variables
-    named `<name>/ExponentialMovingAverage`, take the place of the weights. With `return_input=True`
-    predictors give `(inputs, outputs)`.
+    `output_names` are any tensors of the tower; `input_names` are the inputs that they need, by
+    default all. `session_init` is a loader made by `SmartInit`, or what `SmartInit` accepts: a
+    checkpoint's path, an npz file, a dict. With `ema=True`, its moving averages (variables named
+    `<name>/ExponentialMovingAverage`) replace the weights. With `return_input=True`, predictors
+    return `(inputs, outputs)`.
     """
 
     def __init__(
@@ -43,11 +48,11 @@ class PredictConfig:
             raise ValueError(f"expected input_names among {known}, received {unknown}")
         self.output_names = _names(output_names, "output_names")
         if not self.output_names:
-            raise ValueError("expected at least one of output_names, received none")
+            raise ValueError("expected at least one name in output_names, received an empty list")
         self.has_weights = session_init is not None and session_init != ""
         if ema and not self.has_weights:
-            raise ValueError("ema=True needs session_init=, where the averages are")
-        self.session_init = SmartInit(with_averages(session_init) if ema else session_init)
+            raise ValueError("ema=True needs session_init=, which holds the averages")
+        self.session_init = SmartInit(_with_averages(session_init) if ema else session_init)
         self.return_input = return_input
 
     @property
@@ -62,9 +67,9 @@ def as_tower_func(
     tower_func: Callable[..., Any] | None,
     input_signature: Sequence[Any] | None,
 ) -> TowerFunc:
-    """The tower function in what was given: a model, or a function with its signature."""
+    """The tower function of a model, or of a function with its signature."""
     if (model is None) == (tower_func is None):
-        raise ValueError("expected either model= or tower_func=, one of the two")
+        raise ValueError("expected exactly one of model= and tower_func=")
     if model is not None:
         return model.tower_func()
     if isinstance(tower_func, TowerFunc):
@@ -78,3 +83,34 @@ def _names(names: Sequence[str], argument: str) -> list[str]:
     if isinstance(names, str):
         raise TypeError(f"expected a list of names as {argument}, received the string {names!r}")
     return list(names)
+
+
+def _with_averages(session_init: Any) -> dict[str, np.ndarray]:
+    """The values in a checkpoint, with averages in place of the variables that have one.
+
+    A checkpoint without any average is an error: the plain weights would be taken for averages.
+
+    >>> _with_averages({"w": 1, "w/ExponentialMovingAverage": 2, "b": 3})
+    {'b': 3, 'w': 2}
+    """
+    if isinstance(session_init, str | Path):
+        values: Mapping[str, Any] = load_checkpoint_vars(session_init)
+    elif isinstance(session_init, Mapping):
+        values = session_init
+    else:
+        raise TypeError(
+            f"expected a checkpoint's path or a dict of arrays for ema=True, received "
+            f"{session_init!r}"
+        )
+    averages = {
+        name.removesuffix(_EMA_SUFFIX): value
+        for name, value in values.items()
+        if name.endswith(_EMA_SUFFIX)
+    }
+    if not averages:
+        raise ValueError(
+            f"expected moving averages (variables named '<name>{_EMA_SUFFIX}'), found none among "
+            f"the {len(values)} values; was the model trained with them?"
+        )
+    plain = {name: value for name, value in values.items() if not name.endswith(_EMA_SUFFIX)}
+    return dict(sorted({**plain, **averages}.items()))

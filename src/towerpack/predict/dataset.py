@@ -1,4 +1,4 @@
-"""Predicting a whole flow."""
+"""Predicting all datapoints of a flow."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from towerpack._tensorflow import tf
 from towerpack.core import logger
 from towerpack.core.progress import Progress
 from towerpack.dataflow import as_flow
-from towerpack.predict.base import inputs_of
 from towerpack.predict.config import PredictConfig
-from towerpack.predict.offline import OfflinePredictor
+from towerpack.predict.predictor import OfflinePredictor, inputs_of
 from towerpack.predict.process import (
     NO_GPU,
     PackedPredictor,
@@ -26,18 +25,18 @@ from towerpack.predict.process import (
     ProcessDied,
 )
 
-AHEAD = 2  # datapoints under way for each process: one at work, one ready for it
-ATTEMPTS = 2  # a process may die by accident; a datapoint that ends two of them does it itself
+AHEAD = 2  # datapoints submitted per process: one in work, one waiting
+ATTEMPTS = 2  # a process may die by accident; a datapoint that kills two of them is the cause
 
 
 class DatasetPredictorBase:
-    """`get_result()` iterates over the predictions for a flow, `get_all_result()` is their list."""
+    """`get_result()` iterates over the predictions for a flow; `get_all_result()` lists them."""
 
     def __init__(self, config: PredictConfig, dataset: Any):
         self.config, self.dataset = config, as_flow(dataset)
 
     def get_result(self) -> Iterator[Any]:
-        """The outputs for each datapoint, with a progress bar."""
+        """Yields the outputs for each datapoint, with a progress bar."""
         raise NotImplementedError
 
     def get_all_result(self) -> list[Any]:
@@ -57,7 +56,7 @@ class DatasetPredictorBase:
 class SimpleDatasetPredictor(DatasetPredictorBase):
     """Predicts every datapoint of a flow once, in order, in this process.
 
-    The model is loaded once, whatever the number of passes.
+    The model is loaded once, for any number of iterations.
     """
 
     def __init__(self, config: PredictConfig, dataset: Any):
@@ -74,13 +73,14 @@ class SimpleDatasetPredictor(DatasetPredictorBase):
 class MultiProcessDatasetPredictor(DatasetPredictorBase):
     """Predicts every datapoint of a flow once, with `nr_proc` processes.
 
-    The results come in the order of the flow, or with `ordered=False` as they are ready. Each
-    process loads TensorFlow and the model for itself, on a GPU of its own where there are any and
-    `use_gpu` is set; it shares the processor's cores with the others. The flow is read here, a few
+    The results come in the order of the flow, or with `ordered=False` as soon as they are ready.
+    Each process loads TensorFlow and the model, on a GPU of its own if there are GPUs and `use_gpu`
+    is set; the processes share the cores of the CPU. The flow is read in this process, a few
     datapoints ahead.
 
-    A process that dies is replaced and its datapoint predicted again; if that one dies too,
-    `PredictError` says how. Nothing is left running when the iteration ends, however it ends.
+    A process that dies is replaced, and its datapoint is predicted again; if that process dies as
+    well, `PredictError` describes how. No process remains when the iteration ends, even by an
+    error.
     """
 
     def __init__(
@@ -107,19 +107,19 @@ class MultiProcessDatasetPredictor(DatasetPredictorBase):
                 bar.update()
 
     def _predicted(self, pool: _Pool, datapoints: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
-        under_way: deque[Future[tuple[Any, Any]]] = deque()
+        pending: deque[Future[tuple[Any, Any]]] = deque()
         for index, datapoint in enumerate(datapoints):
-            under_way.append(pool.submit(index, inputs_of(datapoint, self.config.input_names)))
-            if len(under_way) >= AHEAD * self.nr_proc:
-                yield self._next(under_way).result()
-        while under_way:
-            yield self._next(under_way).result()
+            pending.append(pool.submit(index, inputs_of(datapoint, self.config.input_names)))
+            if len(pending) >= AHEAD * self.nr_proc:
+                yield self._next(pending).result()
+        while pending:
+            yield self._next(pending).result()
 
-    def _next(self, under_way: deque[Future[tuple[Any, Any]]]) -> Future[tuple[Any, Any]]:
+    def _next(self, pending: deque[Future[tuple[Any, Any]]]) -> Future[tuple[Any, Any]]:
         if self.ordered:
-            return under_way.popleft()
-        done = next(iter(wait(under_way, return_when=FIRST_COMPLETED).done))
-        under_way.remove(done)
+            return pending.popleft()
+        done = next(iter(wait(pending, return_when=FIRST_COMPLETED).done))
+        pending.remove(done)
         return done
 
 
@@ -158,7 +158,7 @@ class _Pool:
         with self._lock:
             if self._closing or last:
                 raise death
-            logger.warning("%s; another takes its place", death)
+            logger.warning("%s; a new process replaces it", death)
             self._processes[place].close()
             self._processes[place] = PredictorProcess(self._packed, self._gpus[place])
 
@@ -167,7 +167,7 @@ class _Pool:
             self._closing = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         for process in self._processes:
-            process.kill()  # a call under way ends then, and with it its thread
+            process.kill()  # this ends a call in progress, and with it its thread
         self._threads.shutdown(wait=True)
         for process in self._processes:
             process.close()

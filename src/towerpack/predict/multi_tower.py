@@ -1,4 +1,4 @@
-"""Predictors with a tower on each of several devices, which share one copy of the variables."""
+"""Predictors with a tower on each of several devices; all towers share the variables."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 
 from towerpack._tensorflow import tf
-from towerpack.predict.base import PredictorBase, as_arrays
 from towerpack.predict.config import PredictConfig
-from towerpack.predict.offline import load_weights
+from towerpack.predict.predictor import PredictorBase, as_arrays, load_weights
 from towerpack.tower import TracedTower, VariableStore
 
 CPU = -1  # the number of the tower that runs on the CPU
 
 
 class MultiTowerOfflinePredictor(PredictorBase):
-    """One predictor for each tower; `get_predictors()` hands them out, to a thread each.
+    """One predictor for each tower; `get_predictors()` returns them, for one thread each.
 
-    `towers` are numbers of GPUs, -1 for the CPU; where there is no GPU, logical CPU devices stand
-    in for them. Called itself, it predicts with the first.
+    `towers` are numbers of GPUs, or -1 for the CPU. Without GPUs, logical CPU devices are used
+    instead. Calling the object itself predicts with the first tower.
     """
 
     def __init__(self, config: PredictConfig, towers: int | Sequence[int]):
@@ -29,11 +28,11 @@ class MultiTowerOfflinePredictor(PredictorBase):
         self.return_input = config.return_input
         self._predictors = [
             _DevicePredictor(config, function)
-            for function in functions_on_devices(config, towers, self.store)
+            for function in _functions_on_devices(config, towers, self.store)
         ]
 
     def get_predictor(self, n: int) -> PredictorBase:
-        """The predictor of the n-th tower; numbers go round."""
+        """The predictor of tower `n`, modulo the number of towers."""
         return self._predictors[n % len(self._predictors)]
 
     def get_predictors(self) -> list[PredictorBase]:
@@ -46,13 +45,13 @@ class MultiTowerOfflinePredictor(PredictorBase):
 class DataParallelOfflinePredictor(PredictorBase):
     """Runs all towers in one call, each on its own inputs.
 
-    It takes the inputs of the first tower, then those of the second, and so on, and gives the
+    It takes the inputs of the first tower, then those of the second, and so on, and returns the
     outputs in the same order: nothing is split or joined.
     """
 
     def __init__(self, config: PredictConfig, towers: int | Sequence[int]):
         self.config, self.store = config, VariableStore()
-        functions = functions_on_devices(config, towers, self.store)
+        functions = _functions_on_devices(config, towers, self.store)
         self.input_names = config.input_names * len(functions)
         self.output_names = config.output_names * len(functions)
         self.return_input = config.return_input
@@ -76,13 +75,13 @@ class DataParallelOfflinePredictor(PredictorBase):
         return as_arrays(self._run_all(*tensors))
 
 
-def functions_on_devices(
+def _functions_on_devices(
     config: PredictConfig, towers: int | Sequence[int], store: VariableStore
 ) -> list[Callable[..., list[Any]]]:
-    """The config's function, traced for each tower's device over one store; weights loaded."""
+    """The function of the config, traced on the device of each tower; loads the weights."""
     numbers = list(range(towers)) if isinstance(towers, int) else list(towers)
     if not numbers:
-        raise ValueError("expected at least one tower, received none")
+        raise ValueError("expected at least one tower, received an empty list")
     functions, pruned = [], []
     for number in numbers:
         with tf.device(device_of(number)):
@@ -94,7 +93,7 @@ def functions_on_devices(
 
 
 def device_of(tower: int) -> str:
-    """The device of a tower: a GPU by number, the CPU for -1, a logical CPU without GPUs."""
+    """The device of a tower: a GPU by number, the CPU for -1, a logical CPU if there is no GPU."""
     if tower == CPU:
         return "/cpu:0"
     if tower < 0:
@@ -103,7 +102,7 @@ def device_of(tower: int) -> str:
     if not gpus:
         return f"/cpu:{tower % len(tf.config.list_logical_devices('CPU'))}"
     if tower >= len(gpus):
-        raise ValueError(f"expected a GPU of 0 to {len(gpus) - 1}, received {tower}")
+        raise ValueError(f"expected a GPU from 0 to {len(gpus) - 1}, received {tower}")
     return f"/gpu:{tower}"
 
 

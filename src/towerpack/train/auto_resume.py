@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from towerpack.checkpoint import ModelLoader, SaverRestore
-from towerpack.checkpoint.names import sound_checkpoints
+from towerpack.checkpoint.directory import sound_checkpoints
 from towerpack.core import logger
 from towerpack.monitor import JSONWriter
 from towerpack.train.config import TrainConfig

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from towerpack.checkpoint import CorruptCheckpoint, LoadReport, ModelLoader, SaverRestore, load_run
-from towerpack.checkpoint.names import sound_checkpoints
+from towerpack.checkpoint.directory import sound_checkpoints
 from towerpack.checkpoint.store import recover
-from towerpack.checkpoint.verify import verify_checkpoint
+from towerpack.checkpoint.tensorflow_file import verify_checkpoint
 from towerpack.core import logger
 
 AUTO = "auto"

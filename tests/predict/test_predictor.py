@@ -3,8 +3,11 @@ import pytest
 
 from tests.tiny_model import TinyModel, tiny_arrays
 from towerpack._tensorflow import tf
+from towerpack.dataflow import BatchData, DataFromArrays, MapData
+from towerpack.input_source import QueueInput
 from towerpack.models import FullyConnected
-from towerpack.predict import OfflinePredictor, PredictConfig
+from towerpack.predict import FeedfreePredictor, OfflinePredictor, OnlinePredictor, PredictConfig
+from towerpack.tower import TracedTower, VariableStore
 
 
 def weights():
@@ -13,6 +16,16 @@ def weights():
         "fc/W": rng.normal(size=(4, 3)).astype(np.float32),
         "fc/b": rng.normal(size=3).astype(np.float32),
     }
+
+
+def config(**options):
+    return PredictConfig(
+        model=TinyModel(),
+        input_names=["x"],
+        output_names=["fc/output"],
+        session_init=weights(),
+        **options,
+    )
 
 
 def predictor(session_init=None, **options):
@@ -45,7 +58,7 @@ def test_an_output_that_needs_an_input_left_out_is_explained():
 
 
 def test_a_config_takes_a_model_or_a_function():
-    with pytest.raises(ValueError, match="one of the two"):
+    with pytest.raises(ValueError, match="exactly one of"):
         PredictConfig(output_names=["y"])
     with pytest.raises(ValueError, match="input_signature"):
         PredictConfig(tower_func=lambda x: x, output_names=["y"])
@@ -124,3 +137,44 @@ def test_no_warning_where_no_variable_is_needed(capsys):
     config = PredictConfig(tower_func=tower, input_signature=signature, output_names=["twice"])
     OfflinePredictor(config)
     assert "session_init" not in capsys.readouterr().err
+
+
+def test_an_online_predictor_sees_the_current_variables():
+    store = VariableStore()
+    tower = TracedTower(TinyModel().tower_func(), store)
+    predict = OnlinePredictor(tower, ["x"], ["fc/output"])
+    x, _ = tiny_arrays()
+    for values in (weights(), {name: value * 3 for name, value in weights().items()}):
+        for name, value in values.items():
+            store[name].assign(value)
+        np.testing.assert_allclose(predict(x)[0], x @ values["fc/W"] + values["fc/b"], atol=1e-5)
+
+
+def test_an_online_predictor_takes_all_inputs_by_default():
+    tower = TracedTower(TinyModel().tower_func(), VariableStore())
+    assert OnlinePredictor(tower, None, ["cost"]).input_names == ["x", "label"]
+
+
+def test_each_feedfree_call_takes_the_next_batch():
+    x, _ = tiny_arrays()
+    flow = BatchData(DataFromArrays(x, shuffle=False), 20)
+    with FeedfreePredictor(config(return_input=True), QueueInput(flow)) as predict:
+        for start in (0, 20, 40, 0):  # and round again
+            (received,), (output,) = predict()
+            np.testing.assert_array_equal(received, x[start : start + 20])
+            expected = received @ weights()["fc/W"] + weights()["fc/b"]
+            np.testing.assert_allclose(output, expected, atol=1e-5)
+
+
+def fail(datapoint):
+    raise ZeroDivisionError("in the flow")
+
+
+def test_a_failure_of_the_flow_reaches_the_caller():
+    x, _ = tiny_arrays()
+    flow = MapData(BatchData(DataFromArrays(x), 20), fail)
+    with (
+        FeedfreePredictor(config(), QueueInput(flow)) as predict,
+        pytest.raises(ZeroDivisionError, match="in the flow"),
+    ):
+        predict()

@@ -3,7 +3,7 @@ import pytest
 
 from towerpack._tensorflow import tf
 from towerpack.checkpoint import get_all_checkpoints, get_checkpoint_path, save_checkpoint
-from towerpack.checkpoint.names import candidates, read_state, step_of, write_state
+from towerpack.checkpoint.directory import candidates, read_state, step_of, write_state
 
 
 def saved(directory, step):
@@ -30,7 +30,7 @@ def test_what_people_type_for_a_checkpoint(tmp_path):
     with pytest.raises(FileNotFoundError, match="no checkpoint in"):
         get_checkpoint_path(tmp_path.parent)
     (tmp_path / "weights.bin").write_bytes(b"?")
-    with pytest.raises(FileNotFoundError, match=r"weights.bin is no checkpoint: .*\.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"weights.bin is not a checkpoint: .*safetensors"):
         get_checkpoint_path(tmp_path / "weights.bin")
 
 
