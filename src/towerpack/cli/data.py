@@ -24,7 +24,7 @@ def info(
 ) -> None:
     """Print the format, the number of datapoints, and their components."""
     from towerpack.cli.data_report import describe, draw_samples, first_datapoints
-    from towerpack.dataflow.serialize.open_stored import open_stored
+    from towerpack.dataflow.format.stored import open_stored
 
     stored = open_stored(path)
     datapoints = first_datapoints(stored.flow, samples)
@@ -44,8 +44,7 @@ def convert(
     skip_damaged: DamagedOption = False,
 ) -> None:
     """Write the datapoints of one file to another format; the target appears when it is whole."""
-    from towerpack.dataflow.serialize.open_stored import open_stored
-    from towerpack.dataflow.serialize.save_stored import save_stored
+    from towerpack.dataflow.format.stored import open_stored, save_stored
 
     if target.exists():
         raise FileExistsError(f"{target} exists; remove it first or choose another name")
@@ -61,7 +60,7 @@ def convert(
 def verify(path: Annotated[Path, typer.Argument(help="A file or directory.")]) -> None:
     """Read every record, compare the checksums, and name the damaged ones; exit 1 if there are."""
     from towerpack.cli.data_report import damaged_records
-    from towerpack.dataflow.serialize.open_stored import open_stored
+    from towerpack.dataflow.format.stored import open_stored
 
     stored = open_stored(path)
     count, damaged = 0, 0

@@ -14,9 +14,9 @@ from towerpack.core import tree
 from towerpack.core.optional import require
 from towerpack.core.progress import track
 from towerpack.dataflow.base import DataFlow, Pass
-from towerpack.dataflow.format.corrupt import CorruptRecord
-from towerpack.dataflow.format.image import JPEG_START, decode_image
-from towerpack.dataflow.serialize.open_stored import Stored
+from towerpack.dataflow.format.files import CorruptRecord
+from towerpack.dataflow.format.images import JPEG_START, decode_image
+from towerpack.dataflow.format.stored import Stored
 
 TILE = 96  # pixels: the side of one sample in the picture
 COLUMNS = 8

@@ -10,8 +10,8 @@ import numpy as np
 from towerpack.dataflow.dataset.archive import unpacked
 from towerpack.dataflow.dataset.location import get_dataset_path
 from towerpack.dataflow.dataset.matlab import read_mat
-from towerpack.dataflow.format.image_files import read_image
-from towerpack.dataflow.format.record_source import OnError, RecordSource
+from towerpack.dataflow.format.images import read_image
+from towerpack.dataflow.format.records import OnError, RecordSource
 from towerpack.dataflow.shuffled_source import shuffle_train
 
 ADDRESSES = tuple(

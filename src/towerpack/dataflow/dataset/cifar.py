@@ -11,7 +11,7 @@ import numpy as np
 
 from towerpack.dataflow.dataset.archive import unpacked
 from towerpack.dataflow.dataset.location import get_dataset_path
-from towerpack.dataflow.format.stored_pickle import read_pickle
+from towerpack.dataflow.format.old_pickle import read_pickle
 from towerpack.dataflow.from_arrays import DataFromArrays
 from towerpack.dataflow.shuffled_source import shuffle_train
 

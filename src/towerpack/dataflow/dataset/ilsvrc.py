@@ -10,7 +10,7 @@ from towerpack.dataflow.dataset.labelled_images import (
     LabelledImages,
     checked_folder,
 )
-from towerpack.dataflow.format.record_source import OnError
+from towerpack.dataflow.format.records import OnError
 from towerpack.dataflow.shuffled_source import shuffle_train
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from towerpack.dataflow.format.image_files import read_image
-from towerpack.dataflow.format.record_source import OnError, RecordSource
+from towerpack.dataflow.format.images import read_image
+from towerpack.dataflow.format.records import OnError, RecordSource
 
 
 class LabelledFiles(RecordSource):

@@ -8,7 +8,7 @@ from towerpack.dataflow.dataset.labelled_images import (
     LabelledImages,
     checked_folder,
 )
-from towerpack.dataflow.format.record_source import OnError
+from towerpack.dataflow.format.records import OnError
 from towerpack.dataflow.shuffled_source import shuffle_train
 
 ADDRESS = "http://data.csail.mit.edu/places/places365/places365standard_easyformat.tar"

@@ -1,4 +1,4 @@
-"""CSV files with random access."""
+"""Text files with random access: CSV and SVMLight (libsvm)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from towerpack.dataflow.format.corrupt import CorruptRecord
-from towerpack.dataflow.format.file_at import FileAt
-from towerpack.dataflow.format.record_source import OnError, RecordSource
+from towerpack.core.optional import require
+from towerpack.dataflow.format.files import CorruptRecord, FileAt
+from towerpack.dataflow.format.records import OnError, RecordSource
+from towerpack.dataflow.shuffled_source import ShuffledSource
 
-BLOCK = 1 << 22  # bytes looked through at once for the ends of the lines
+BLOCK = 1 << 22  # bytes searched at once for the ends of the lines
 NEWLINE, QUOTE = 10, 34
-
 
 Convert = Callable[[str], Any]
 
@@ -41,14 +41,15 @@ def _fits(kind: Convert, text: str) -> bool:
 class CSVData(RecordSource):
     """The lines of a CSV file as dicts: numbers where a column has only numbers, text elsewhere.
 
-    A column is `int` or `float` if all of its fields are; an empty field of such a column is NaN,
-    and the column `float`. A number with a leading zero is text, as in a postal code. To find that
-    out, the file is read once. `types` says it instead: a function of the text for all columns
-    (`str`), or a dict of column names and functions; then only those columns come, in that order.
+    A column is `int` or `float` if all of its fields are; an empty field of such a column is NaN
+    and makes the column `float`. A number with a leading zero is text, as in a postal code. The
+    file is read once to infer these types, unless `types` gives them: a function of the text for
+    all columns (`str`), or a dict of column names and functions, which also selects and orders the
+    columns.
 
     The first line names the columns unless `names` does. Quoted fields may contain separators and
     line ends. Random access: the file is searched once for the ends of its lines, and each line is
-    then read by its offset. Every line once per pass.
+    then read by its offset. Every line once per epoch.
 
     >>> _ = Path("x.csv").write_text("name,age,height\\nAda,36,1.65\\nAlan,41,\\n")
     >>> list(CSVData("x.csv"))
@@ -89,7 +90,7 @@ class CSVData(RecordSource):
         self.types = dict(types)
 
     def _lines(self) -> tuple[np.ndarray, np.ndarray]:
-        """Begin and end of each line that is not empty; one within quotes goes on."""
+        """Begin and end of each line that is not empty; a line end within quotes does not count."""
         size, open_quotes = self.file.size(), 0
         ends = []
         for begin in range(0, size, BLOCK):
@@ -101,7 +102,7 @@ class CSVData(RecordSource):
             open_quotes += len(quotes)
         stops = np.concatenate([*ends, [size]]).astype(np.int64)
         starts = np.concatenate([[0], stops[:-1]]).astype(np.int64)
-        # A line end alone (one or two bytes) is no record.
+        # A line end alone (one or two bytes) is not a record.
         filled = stops - starts > 2
         short = np.flatnonzero(~filled & (stops > starts))
         for line in short.tolist():
@@ -154,3 +155,29 @@ class CSVData(RecordSource):
             return {column: convert(values[column]) for column, convert in self.types.items()}
         except ValueError as error:
             raise CorruptRecord(f"{name}: {error}") from error
+
+
+class SVMLightData(ShuffledSource):
+    """The lines of an SVMLight file as `[features, label]`: a dense float64 vector, a float64.
+
+    Random access; every line once per epoch. The file is held in memory as a sparse matrix.
+    """
+
+    def __init__(self, filename: str | Path, shuffle: bool = False, *, seed: int = 0):
+        super().__init__(shuffle, seed)
+        datasets = require("sklearn.datasets", extra="svmlight")
+        self.path = Path(filename).expanduser()
+        try:
+            self.features, self.labels = datasets.load_svmlight_file(str(self.path))
+        except ValueError as error:
+            raise CorruptRecord(f"{self.path} is not an SVMLight file: {error}") from error
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read(self, row: int) -> list[np.ndarray]:
+        return [self.features[row].toarray()[0], self.labels[row]]
+
+    def read_rows(self, rows: np.ndarray) -> list[list[np.ndarray]]:
+        block = self.features[rows].toarray()
+        return [[x, y] for x, y in zip(block, self.labels[rows], strict=True)]

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.dataflow.datapoints import datapoints, same
-from towerpack.dataflow.format.corrupt import CorruptRecord
-from towerpack.dataflow.format.stored_pickle import UnsafePickle, read_pickle
+from towerpack.dataflow.format.files import CorruptRecord
+from towerpack.dataflow.format.old_pickle import UnsafePickle, read_pickle
 
 
 @given(datapoints, st.integers(0, pickle.HIGHEST_PROTOCOL))

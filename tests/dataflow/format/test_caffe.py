@@ -4,9 +4,9 @@ import cv2
 import numpy as np
 import pytest
 
-from tests.dataflow.format.test_lmdb_file import write
+from tests.dataflow.format.test_lmdb import write
 from towerpack.dataflow import BatchData, CaffeLMDB, CorruptRecord
-from towerpack.dataflow.format.caffe_lmdb import decode_datum, encode_datum
+from towerpack.dataflow.format.caffe import decode_datum, encode_datum
 from towerpack.dataflow.format.proto import datum_class
 
 IMAGE = np.random.default_rng(0).integers(0, 255, (6, 7, 3), dtype=np.uint8)
@@ -51,7 +51,7 @@ def test_F12_damaged_datums_name_file_and_key():
     short = datum_class()(channels=3, height=2, width=2, data=b"abc").SerializeToString()
     write("x", {b"good": encode_datum(IMAGE), b"none": b"\xff\xff", b"short": short})
     flow = CaffeLMDB("x", shuffle=False)
-    with pytest.raises(CorruptRecord, match="x, key b'none' is no caffe.Datum"):
+    with pytest.raises(CorruptRecord, match="x, key b'none' is not a caffe.Datum"):
         flow[1]
     with pytest.raises(CorruptRecord, match="x, key b'short': .* should have 12 values, but has 3"):
         flow[2]

@@ -129,10 +129,9 @@ def test_lmdb_is_read_by_the_lmdb_library():
 
 
 def test_lmdb_grows(monkeypatch):
-    from towerpack.dataflow.serialize import lmdb_serializer
+    from towerpack.dataflow.format import lmdb as lmdb_format
 
-    monkeypatch.setattr(lmdb_serializer, "FIRST_MAP", 1 << 18)
-    monkeypatch.setattr(lmdb_serializer, "UNCOMMITTED", 1 << 19)
+    monkeypatch.setattr(lmdb_format, "UNCOMMITTED", 1 << 19)
     points = [[np.random.default_rng(i).bytes(50_000), i] for i in range(100)]
     points.append([bytes(3_000_000)])
     LMDBSerializer.save(points, "x.lmdb")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from towerpack.dataflow import BatchData, CorruptRecord, ImageFolder, ImageFromFile
-from towerpack.dataflow.format.image import decode_image, exif_orientation, turned
+from towerpack.dataflow.format.images import decode_image, exif_orientation, turned
 
 ENDINGS = [".jpg", ".png", ".bmp", ".webp", ".tiff", ".ppm"]
 
@@ -100,7 +100,7 @@ def test_a_damaged_exif_block_is_ignored():
 
 
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(CorruptRecord, match="is no image"):
+    with pytest.raises(CorruptRecord, match="is not an image"):
         decode_image(b"this is text", "x")
     with pytest.raises(ValueError, match="expected channel"):
         decode_image(encoded(".png"), channel=2)

@@ -1,7 +1,8 @@
-"""LMDB read by offset, against the lmdb library as the other side."""
+"""LMDB read by offset, compared with what the lmdb library wrote."""
 
 from __future__ import annotations
 
+import pickle
 import struct
 import subprocess
 import sys
@@ -15,8 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from towerpack.dataflow.format.corrupt import CorruptRecord
-from towerpack.dataflow.format.lmdb_file import LMDBFile
+from towerpack.dataflow import CorruptRecord, LMDBData, LMDBDataDecoder
 
 contents = st.dictionaries(
     st.binary(min_size=1, max_size=20), st.binary(max_size=3000) | st.just(bytes(9000)), max_size=60
@@ -37,11 +37,11 @@ def write(path: str | Path, *transactions: dict[bytes, bytes | None]) -> dict[by
             return dict(transaction.cursor())
 
 
-def check(path: str | Path, expected: dict[bytes, bytes]) -> LMDBFile:
-    file = LMDBFile(path)
-    assert [file.key(i) for i in range(len(file))] == list(expected)
-    assert [bytes(file.value(i)) for i in range(len(file))] == list(expected.values())
-    return file
+def check(path: str | Path, expected: dict[bytes, bytes]) -> LMDBData:
+    flow = LMDBData(path)
+    assert len(flow) == len(expected)
+    assert [tuple(record) for record in flow] == list(expected.items())
+    return flow
 
 
 @given(contents, contents, st.sets(st.integers(0, 60)))
@@ -61,10 +61,10 @@ def test_many_records_in_a_deep_tree_after_changes():
     }
     removals = dict.fromkeys(list(records)[::3])
     expected = write("x", records, removals, {b"%07d" % 6: b"changed"})
-    file = check("x", expected)
-    assert file.find(b"0000006") is not None and file.find(b"nothing") is None
-    copy = cloudpickle.loads(cloudpickle.dumps(file))
-    assert bytes(copy.value(17)) == bytes(file.value(17))
+    flow = check("x", expected)
+    assert LMDBData("x", keys=[b"0000007"])[0] == [b"0000007", expected[b"0000007"]]
+    copy = cloudpickle.loads(cloudpickle.dumps(flow))
+    assert copy[17] == flow[17]
 
 
 def test_an_empty_database():
@@ -75,14 +75,14 @@ def test_a_directory_is_a_database_too():
     with lmdb.open("d", map_size=1 << 20) as environment:
         with environment.begin(write=True) as transaction:
             transaction.put(b"key", b"value")
-    assert bytes(LMDBFile("d").value(0)) == b"value"
+    assert list(LMDBData("d")) == [[b"key", b"value"]]
 
 
 def test_named_databases_are_refused():
     with lmdb.open("x", subdir=False, max_dbs=1, map_size=1 << 20) as environment:
         environment.open_db(b"inner")
     with pytest.raises(ValueError, match="named databases"):
-        LMDBFile("x")
+        LMDBData("x")
 
 
 def records() -> dict[bytes, bytes]:
@@ -114,15 +114,15 @@ def test_F12_a_truncated_file_is_an_error_and_not_SIGBUS():
     assert "refused" in seen
 
 
-def test_F12_only_the_record_behind_the_cut_is_lost():
-    # The tree is one page at the beginning; the values are behind it, in order.
+def test_F12_only_the_record_after_the_cut_is_lost():
+    # The tree is one page at the beginning; the values follow it, in order.
     write("x", {b"%04d" % i: bytes([i]) * 6000 for i in range(100)})
-    last = int(LMDBFile("x").offsets.max())
-    Path("x").write_bytes(Path("x").read_bytes()[: last + 100])
-    file = LMDBFile("x")
-    assert all(bytes(file.value(i)) == bytes([i]) * 6000 for i in range(99))
+    content = Path("x").read_bytes()
+    Path("x").write_bytes(content[: content.index(bytes([99]) * 6000) + 100])
+    flow = LMDBData("x")
+    assert all(flow[i][1] == bytes([i]) * 6000 for i in range(99))
     with pytest.raises(CorruptRecord, match=r"x: the value of key b'0099' should be 6000 bytes"):
-        file.value(99)
+        flow[99]
 
 
 def test_F12_a_tree_that_loops_is_an_error():
@@ -137,7 +137,7 @@ def test_F12_a_tree_that_loops_is_an_error():
     struct.pack_into("<IH", content, page + node, root, 0)  # its first child is itself
     Path("x").write_bytes(content)
     with pytest.raises(CorruptRecord, match="its tree has a loop"):
-        LMDBFile("x")
+        LMDBData("x")
 
 
 @given(st.data())
@@ -155,9 +155,7 @@ def test_F12_damaged_bytes_give_only_corrupt_record(data):
             content[offset] = data.draw(st.integers(0, 255))
     Path("damaged").write_bytes(content)
     try:
-        file = LMDBFile("damaged")
-        for i in range(len(file)):
-            file.value(i)
+        list(LMDBData("damaged"))
     except CorruptRecord:
         pass
     except ValueError as error:
@@ -166,8 +164,49 @@ def test_F12_damaged_bytes_give_only_corrupt_record(data):
 
 def test_what_is_no_database_is_refused():
     Path("x").write_bytes(bytes(20_000))
-    with pytest.raises(CorruptRecord, match="x is no LMDB file"):
-        LMDBFile("x")
+    with pytest.raises(CorruptRecord, match="x is not an LMDB file"):
+        LMDBData("x")
     Path("x").write_bytes(b"")
-    with pytest.raises(CorruptRecord, match="x is no LMDB file"):
-        LMDBFile("x")
+    with pytest.raises(CorruptRecord, match="x is not an LMDB file"):
+        LMDBData("x")
+
+
+def test_keys_and_values_in_lmdbs_order():
+    write("x", {b"b": b"2", b"a": b"1", b"c": b"3"})
+    assert list(LMDBData("x", shuffle=False)) == [[b"a", b"1"], [b"b", b"2"], [b"c", b"3"]]
+    assert sorted(LMDBData("x")) == [[b"a", b"1"], [b"b", b"2"], [b"c", b"3"]]
+
+
+def test_keys_as_a_list_as_a_pattern_and_as_a_record():
+    numbered = {b"%08d" % i: b"%d" % i for i in range(5)}
+    write("x", {**numbered, b"other": b"?"})
+    assert [v for _, v in LMDBData("x", False, keys=["other", b"00000002"])] == [b"?", b"2"]
+    assert [v for _, v in LMDBData("x", False, keys="{:0>8d}")] == [b"0", b"1", b"2", b"3", b"4"]
+    write("y", {**numbered, b"__keys__": pickle.dumps([b"00000003", b"00000001"])})
+    assert [v for _, v in LMDBData("y", False)] == [b"3", b"1"]
+
+
+def test_a_key_that_is_not_there():
+    write("x", {b"a": b"1"})
+    with pytest.raises(KeyError, match="has no key b'z'"):
+        LMDBData("x", keys=["z"])
+    with pytest.raises(KeyError, match="has no key '00'"):
+        LMDBData("x", keys="{:02}")
+
+
+def test_decoder():
+    write("x", {b"a": b"1", b"b": b"2", b"c": b"3"})
+    flow = LMDBDataDecoder(
+        LMDBData("x", shuffle=False), lambda k, v: None if k == b"b" else [k.decode(), int(v)]
+    )
+    assert list(flow) == [["a", 1], ["c", 3]]
+
+
+def test_an_error_in_the_decoder_names_it_and_the_datapoint():
+    def decode(key, value):
+        raise RuntimeError("no")
+
+    write("x", {b"a": b"1"})
+    with pytest.raises(RuntimeError) as caught:
+        LMDBDataDecoder(LMDBData("x"), decode)[0]
+    assert caught.value.__notes__ == ["in LMDBDataDecoder(decode), at datapoint 0 of epoch 0"]

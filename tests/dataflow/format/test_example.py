@@ -19,8 +19,8 @@ from towerpack.dataflow import (
     VarLenFeature,
     write_examples,
 )
-from towerpack.dataflow.format.example_features import decode_any_example, encode_example
-from towerpack.dataflow.format.image import decode_image
+from towerpack.dataflow.format.example import decode_any_example, encode_example
+from towerpack.dataflow.format.images import decode_image
 
 FEATURES = {
     "label": FixedLenFeature((), np.int64),
@@ -204,5 +204,5 @@ def test_an_unknown_example_is_shown_as_it_is():
         {"a": 3, "b": [b"x", b"y"]}, {"a": FixedLenFeature(), "b": VarLenFeature(np.bytes_)}
     )
     assert decode_any_example(record) == {"a": 3, "b": [b"x", b"y"]}
-    with pytest.raises(CorruptRecord, match="file, record 3 is no tf.train.Example"):
+    with pytest.raises(CorruptRecord, match="file, record 3 is not a tf.train.Example"):
         decode_any_example(b"\xff\xff\xff", "file, record 3")

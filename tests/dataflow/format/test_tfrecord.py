@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from towerpack.dataflow import CorruptRecord, LocallyShuffleData, TFRecordData, build_index
-from towerpack.dataflow.format.tfrecord_file import index_path, masked_crc, write_tfrecord
+from towerpack.dataflow.format.tfrecord import index_path, masked_crc, write_tfrecord
 
 
 def write(path: str, records: list[bytes], compression: str | None = None) -> None:

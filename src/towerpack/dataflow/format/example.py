@@ -1,22 +1,30 @@
-"""`tf.train.Example` records both ways, without TensorFlow: what each feature means.
+"""TFRecord files of `tf.train.Example` records, read and written without TensorFlow.
 
-A record is a map from names to lists of bytes, 32-bit floats or 64-bit integers; what shape and
-type they stand for is not in it. A *feature* says that, for reading and for writing.
+A record maps names to lists of bytes, 32-bit floats or 64-bit integers; it does not say which shape
+and type they stand for. A *feature* does, for reading and for writing.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from towerpack.core.optional import require
+from towerpack.core.progress import track
+from towerpack.dataflow.base import DataFlow, as_flow
 from towerpack.dataflow.format import proto
-from towerpack.dataflow.format.corrupt import CorruptRecord
-from towerpack.dataflow.format.image import decode_image
+from towerpack.dataflow.format.files import CorruptRecord, Paths, shard_paths
+from towerpack.dataflow.format.images import decode_image, encode_image
+from towerpack.dataflow.format.records import OnError, components
+from towerpack.dataflow.format.tfrecord import TFRecordData, write_tfrecord
 
 Kind = Literal["int64_list", "float_list", "bytes_list"]
 INT64 = np.iinfo(np.int64)
@@ -28,10 +36,10 @@ class Feature(Protocol):
 
     @property
     def kind(self) -> Kind:
-        """Which of the record's lists it is in."""
+        """Which of the record's lists holds it."""
 
     def read(self, values: Sequence[Any] | None, name: str) -> Any:
-        """The component; `values` is None where the record lacks it."""
+        """The component; `values` is None if the record lacks it."""
 
     def write(self, value: Any, name: str) -> Sequence[Any]:
         """The values to store."""
@@ -55,9 +63,9 @@ def list_of(dtype: np.dtype) -> Kind:
 class FixedLenFeature:
     """An array of one shape in all records; `shape=()` gives a scalar.
 
-    `dtype` is what the datapoint has; the record has the list that holds it exactly. Strings are
-    bytes in the datapoint (`bytes`, or an object array of them). `default` stands in where a
-    record lacks the feature; without one that is an error.
+    `dtype` is the datapoint's; the record has the list that holds it exactly. Strings are bytes in
+    the datapoint (`bytes`, or an object array of them). `default` is used if a record lacks the
+    feature; without a default that is an error.
     """
 
     shape: tuple[int, ...] = ()
@@ -146,7 +154,7 @@ class RawFeature:
 class ImageFeature:
     """A compressed image: HxWx3 (RGB, or BGR with `rgb=False`) or HxWx1 uint8 in the datapoint.
 
-    Written as PNG, which is exact, or as JPEG of a `quality`; bytes are written as they are.
+    Written as PNG, which is exact, or as JPEG of a `quality`; bytes are written unchanged.
     """
 
     channel: int = 3
@@ -172,14 +180,10 @@ class ImageFeature:
                 f"{name}: expected an HxW, HxWx1 or HxWx3 uint8 image, received {image.dtype} of "
                 f"shape {image.shape}"
             )
-        cv2 = require("cv2", extra="image")
-        if self.rgb and image.shape[2:] == (3,):
-            image = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
-        options = [cv2.IMWRITE_JPEG_QUALITY, self.quality] if self.format == "jpeg" else []
-        done, encoded = cv2.imencode(f".{self.format}", image, options)
-        if not done:
+        encoded = encode_image(image, self.format, self.rgb, self.quality)
+        if encoded is None:
             raise ValueError(f"{name} of shape {image.shape} could not be encoded")
-        return [encoded.tobytes()]
+        return [encoded]
 
 
 Features = Mapping[str, Feature]
@@ -203,22 +207,13 @@ def stored_values(value: Any, kind: Kind, name: str) -> Sequence[Any]:
 
 
 def infer_features(datapoint: Any) -> dict[str, Feature]:
-    """Features that hold a datapoint like this one: a dict, or components named '0', '1', ...
+    """Infers the features of a datapoint; the components of a list are named '0', '1', ...
 
     >>> infer_features([np.zeros((2, 2), np.float32), 3])
     {'0': FixedLenFeature(shape=(2, 2), dtype=dtype('float32'), default=None),
      '1': FixedLenFeature(shape=(), dtype=<class 'numpy.int64'>, default=None)}
     """
     return {key: _feature_of(value) for key, value in components(datapoint).items()}
-
-
-def components(datapoint: Any) -> dict[str, Any]:
-    """A datapoint as named components: an Example is a map, so a list is numbered."""
-    if isinstance(datapoint, dict):
-        return {str(key): value for key, value in datapoint.items()}
-    if isinstance(datapoint, list | tuple):
-        return {str(i): value for i, value in enumerate(datapoint)}
-    return {"0": datapoint}
 
 
 def _feature_of(value: Any) -> Feature:
@@ -246,19 +241,14 @@ def encode_example(datapoint: Mapping[str, Any], features: Features) -> bytes:
     for name, feature in features.items():
         stored = getattr(example.features.feature[name], feature.kind)
         stored.value.extend(feature.write(datapoint[name], f"component {name!r}"))
-        stored.SetInParent()  # an empty list is stored too
+        stored.SetInParent()  # stores an empty list too
     # Sorted, so that equal datapoints give equal bytes.
     return example.SerializeToString(deterministic=True)
 
 
 def decode_example(record: Any, features: Features, name: str = "the record") -> dict[str, Any]:
-    """The components of a serialized Example; `CorruptRecord` with `name` if it does not fit."""
-    message = require("google.protobuf.message", extra=proto.EXTRA)
-    try:
-        example = proto.example_class().FromString(bytes(record))
-    except message.DecodeError as error:
-        raise CorruptRecord(f"{name} is no tf.train.Example: {error}") from error
-    stored = example.features.feature
+    """The components of a serialized Example; `CorruptRecord` names one that does not fit."""
+    stored = _parsed(record, name)
     datapoint = {}
     for key, feature in features.items():
         where, values = f"{name}, feature {key!r}", None
@@ -272,20 +262,15 @@ def decode_example(record: Any, features: Features, name: str = "the record") ->
 
 
 def decode_any_example(record: Any, name: str = "the record") -> dict[str, Any]:
-    """All that is in a serialized Example, as it is stored: one value alone, or several.
+    """Everything in a serialized Example as it is stored: one value alone, or several.
 
-    For looking at files whose features are not known.
+    For inspecting files whose features are unknown.
     """
-    message = require("google.protobuf.message", extra=proto.EXTRA)
-    try:
-        example = proto.example_class().FromString(bytes(record))
-    except message.DecodeError as error:
-        raise CorruptRecord(f"{name} is no tf.train.Example: {error}") from error
+    stored = _parsed(record, name)
     datapoint: dict[str, Any] = {}
-    for key in sorted(example.features.feature):
-        feature = example.features.feature[key]
-        kind = feature.WhichOneof("kind")
-        values = list(getattr(feature, kind).value) if kind else []
+    for key in sorted(stored):
+        kind = stored[key].WhichOneof("kind")
+        values = list(getattr(stored[key], kind).value) if kind else []
         if kind in DTYPES:
             datapoint[key] = np.array(values, DTYPES[kind])
             if len(values) == 1:
@@ -295,6 +280,15 @@ def decode_any_example(record: Any, name: str = "the record") -> dict[str, Any]:
     return datapoint
 
 
+def _parsed(record: Any, name: str) -> Any:
+    """The features of a serialized Example by name."""
+    message = require("google.protobuf.message", extra=proto.EXTRA)
+    try:
+        return proto.example_class().FromString(bytes(record)).features.feature
+    except message.DecodeError as error:
+        raise CorruptRecord(f"{name} is not a tf.train.Example: {error}") from error
+
+
 def _objects(values: Any) -> np.ndarray:
     if isinstance(values, np.ndarray):
         return values.astype(object)
@@ -302,3 +296,59 @@ def _objects(values: Any) -> np.ndarray:
     made = np.empty(len(flat), object)
     made[:] = flat
     return made
+
+
+class ExampleData(TFRecordData):
+    """`tf.train.Example` records as dicts of the given `features`; otherwise like `TFRecordData`.
+
+    It reads what TensorFlow wrote, and `tf.io.parse_single_example` reads what `write_examples`
+    wrote.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        features: Features,
+        shuffle: bool = False,
+        *,
+        size: int | None = None,
+        seed: int = 0,
+        on_error: OnError = "raise",
+    ):
+        proto.example_class()  # without protobuf, this raises the error
+        self.features = dict(features)
+        decoder = functools.partial(_decode, self.features)
+        super().__init__(paths, shuffle, decoder, size=size, seed=seed, on_error=on_error)
+
+
+def _decode(features: Features, record: Any, name: str) -> Any:
+    return decode_example(record, features, name)
+
+
+def write_examples(
+    ds: DataFlow | Iterable[Any],
+    path: str | os.PathLike[str],
+    features: Features | None = None,
+    *,
+    shards: int = 1,
+    compression: str | None = None,
+) -> list[Path]:
+    """Writes a flow's datapoints as `tf.train.Example` records; returns the files.
+
+    A datapoint is a dict, or a list whose components get the names '0', '1', ... Without
+    `features`, they are inferred from the first datapoint. With several `shards`, datapoint i goes
+    to shard i modulo their number. Each file appears when it is whole.
+    """
+    paths = shard_paths(path, shards)
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(write_tfrecord(p, compression)) for p in paths]
+        for i, datapoint in enumerate(track(as_flow(ds), description=f"writing {path}")):
+            named = components(datapoint)
+            if features is None:
+                features = infer_features(datapoint)
+            try:
+                writers[i % shards].write(encode_example(named, features))
+            except ValueError as error:
+                error.add_note(f"in datapoint {i}")
+                raise
+    return paths

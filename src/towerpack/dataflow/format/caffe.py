@@ -11,17 +11,17 @@ import numpy as np
 
 from towerpack.core.optional import require
 from towerpack.dataflow.format import proto
-from towerpack.dataflow.format.corrupt import CorruptRecord
-from towerpack.dataflow.format.image import decode_image
-from towerpack.dataflow.format.lmdb_data import LMDBData
-from towerpack.dataflow.format.record_source import OnError
+from towerpack.dataflow.format.files import CorruptRecord
+from towerpack.dataflow.format.images import decode_image
+from towerpack.dataflow.format.lmdb import LMDBData
+from towerpack.dataflow.format.records import OnError
 
 
 class CaffeLMDB(LMDBData):
     """A Caffe LMDB database as `[image, label]`: HxWxC uint8 (BGR, as Caffe stores it) and an int.
 
-    Random access; every record once per pass. Raw and encoded (JPEG, PNG) datums; float datums give
-    float32. Caffe itself is not needed: the message is declared in `proto`.
+    Random access; every record once per epoch. Datums are raw or encoded (JPEG, PNG); those of
+    floats give float32. Caffe itself is not needed: `proto` declares the message.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class CaffeLMDB(LMDBData):
         seed: int = 0,
         on_error: OnError = "raise",
     ):
-        proto.datum_class()  # without protobuf, the error comes here
+        proto.datum_class()  # without protobuf, this raises the error
         super().__init__(path, shuffle, keys, seed=seed, on_error=on_error)
 
     def load(self, row: int) -> Any:
@@ -42,12 +42,12 @@ class CaffeLMDB(LMDBData):
 
 
 def decode_datum(value: bytes, name: str = "the datum") -> list[Any]:
-    """`[image, label]` of a serialized `caffe.Datum`; `CorruptRecord` with `name` if it is none."""
+    """`[image, label]` of a serialized `caffe.Datum`; `CorruptRecord` names a damaged one."""
     message = require("google.protobuf.message", extra=proto.EXTRA)
     try:
         datum = proto.datum_class().FromString(value)
     except message.DecodeError as error:
-        raise CorruptRecord(f"{name} is no caffe.Datum: {error}") from error
+        raise CorruptRecord(f"{name} is not a caffe.Datum: {error}") from error
     if datum.encoded:
         return [decode_image(datum.data, name), int(datum.label)]
     shape = (datum.channels, datum.height, datum.width)
