@@ -22,6 +22,7 @@ import google_crc32c
 import numpy as np
 
 from towerpack.checkpoint.direct_write import DirectFile
+from towerpack.core.checksum import masked, masked_crc
 
 DATA_SUFFIX = ".data-00000-of-00001"
 INDEX_SUFFIX = ".index"
@@ -29,7 +30,6 @@ AT_ONCE = 1 << 22  # bytes given to the disk at once, where they need not be cop
 CHUNK = 1 << 20  # bytes that are summed and then written while they are in the cache
 _BLOCK = 1 << 16  # bytes of a table's block before the next one begins
 INDEX_END = struct.pack("<Q", 0xDB4775248B80FB57)
-_MASK_DELTA = 0xA282EAD8
 _UINT32 = 0xFFFFFFFF
 
 # The numbers of TensorFlow's `DataType`, which are part of the format.
@@ -161,11 +161,6 @@ def _write_strings(file: Output, array: np.ndarray) -> tuple[int, int]:
     return len(lengths) + len(middle) + len(body), crc
 
 
-def masked(crc: int) -> int:
-    """A checksum as the format stores it: sums of sums would be weak otherwise."""
-    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _UINT32
-
-
 def _table(entries: list[tuple[bytes, bytes]]) -> Iterator[bytes]:
     """The blocks of a table, an empty one for notes about it, the index of blocks, and the foot."""
     index, offset = [], 0
@@ -203,7 +198,7 @@ def _block(entries: list[tuple[bytes, bytes]]) -> bytes:
     starts = starts or [0]
     parts.append(struct.pack(f"<{len(starts)}II", *starts, len(starts)))
     content = b"".join(parts) + b"\0"
-    return content + struct.pack("<I", masked(google_crc32c.value(content)))
+    return content + struct.pack("<I", masked_crc(content))
 
 
 def _handle(offset: int, content: bytes) -> bytes:

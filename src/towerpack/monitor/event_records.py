@@ -9,10 +9,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import google_crc32c
+from towerpack.core.checksum import masked_crc
 
 FILE_MARK = "events.out.tfevents."
-_MASK_DELTA = 0xA282EAD8
 _HEAD, _TAIL = 12, 4  # bytes around a record: its length with a checksum, its own checksum
 
 
@@ -46,5 +45,4 @@ def read_records(path: str | Path) -> Iterator[bytes]:
 
 
 def _masked_crc(data: bytes) -> bytes:
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF)
+    return struct.pack("<I", masked_crc(data))

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from towerpack.core.checksum import masked_crc
 from towerpack.dataflow import CorruptRecord, LocallyShuffleData, TFRecordData, build_index
-from towerpack.dataflow.format.tfrecord import index_path, masked_crc, write_tfrecord
+from towerpack.dataflow.format.tfrecord import index_path, write_tfrecord
 
 
 def write(path: str, records: list[bytes], compression: str | None = None) -> None:

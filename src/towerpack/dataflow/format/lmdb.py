@@ -28,6 +28,7 @@ from towerpack.core.optional import require
 from towerpack.dataflow.base import DataFlow
 from towerpack.dataflow.blame import name_of
 from towerpack.dataflow.format.files import CorruptRecord, FileAt, atomic_path
+from towerpack.dataflow.format.old_pickle import read_pickle
 from towerpack.dataflow.format.records import (
     OnError,
     RecordSource,
@@ -140,7 +141,8 @@ class LMDBData(RecordSource):
 
 
 def _stored_keys(raw: bytearray, name: str) -> list[bytes]:
-    stored = decode_record(raw, name)
+    ours = raw.startswith(codec.MAGIC)
+    stored = decode_record(raw, name) if ours else read_pickle(raw, name)
     if isinstance(stored, np.ndarray):
         stored = stored.tolist()
     if not isinstance(stored, list) or not all(isinstance(key, bytes | str) for key in stored):

@@ -1,4 +1,4 @@
-"""Archives of data sets: downloaded once, unpacked once, whole or not at all."""
+"""Where data sets are kept, and how they are downloaded and unpacked: whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,15 +17,30 @@ from towerpack.core.files import (
     sha256_of,
 )
 
+VARIABLES = ("TOWERPACK_DATASET", "TENSORPACK_DATASET")
+
+
+def get_dataset_path(*names: str) -> Path:
+    """The directory of a data set: `names` under `$TOWERPACK_DATASET` or `$TENSORPACK_DATASET`.
+
+    Without either, under `towerpack` in `$XDG_CACHE_HOME`, which is `~/.cache` by default. Nothing
+    is created.
+    """
+    for variable in VARIABLES:
+        if os.environ.get(variable):
+            return Path(os.environ[variable], *names).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache, "towerpack", *names).expanduser()
+
 
 def fetched(
     path: Path, urls: Sequence[str], sha256: str | None, dir_given: bool, missing: str, advice: str
 ) -> Path:
-    """The file `path`, its sum compared; if it is missing, it is downloaded first.
+    """The file `path`, whose checksum is compared; a missing file is downloaded first.
 
-    Nothing is fetched into a directory that the user named (`dir_given`): it has the file, or it is
-    an error. Where the authors publish no sum (`sha256` is None), that of the first download is
-    noted in `<path>.sha256`, and compared from then on.
+    Nothing is downloaded into a directory that the user named (`dir_given`): a file that it lacks
+    is an error. If the authors publish no checksum (`sha256` is None), that of the first download
+    is stored in `<path>.sha256` and compared from then on.
     """
     note = path.with_name(f"{path.name}.sha256")
     if not path.is_file():
@@ -34,7 +49,7 @@ def fetched(
         try:
             download(list(urls), path, sha256)
         except DownloadError as error:
-            raise DownloadError(f"{error}\n{advice}, by whatever means") from error
+            raise DownloadError(f"{error}\n{advice} by other means") from error
         if sha256 is None:
             with atomic_file(note, "w") as file:
                 file.write(f"{sha256_of(path)}  {path.name}\n")
@@ -43,7 +58,7 @@ def fetched(
     expected = sha256 or (noted[0] if noted else None)
     if expected is not None and (found := sha256_of(path)) != expected:
         raise ValueError(
-            f"{path} is damaged or another file: expected sha256 {expected}, received {found}; "
+            f"{path} is damaged or is another file: expected sha256 {expected}, received {found}; "
             f"delete it, then {advice}"
         )
     return path
@@ -52,10 +67,10 @@ def fetched(
 def unpacked(
     place: Path, folder: str, urls: Sequence[str], sha256: str | None, dir_given: bool
 ) -> Path:
-    """The directory `place/folder`, from the archive beside it or from the network if need be.
+    """The directory `place/folder`, unpacked from the archive next to it or from the network.
 
-    Nothing is fetched into a directory that the user named (`dir_given`): it has the files, or the
-    archive, or it is an error.
+    Nothing is downloaded into a directory that the user named (`dir_given`): it must have the files
+    or the archive.
     """
     target = place / folder
     if target.is_dir():
@@ -88,7 +103,7 @@ def download_archive_into(place: Path, urls: Sequence[str], dir_given: bool, nee
         _extract(archive, temporary)
         if not Path(temporary, needed).is_file():
             raise ValueError(f"{archive} has no {needed}; is it another archive?")
-        # `needed` last: where it stands, all stands.
+        # `needed` is moved last: where it exists, all the others exist.
         for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == needed):
             os.replace(path, place / path.name)
         fsync_path(place)
@@ -97,7 +112,7 @@ def download_archive_into(place: Path, urls: Sequence[str], dir_given: bool, nee
 def _extract(archive: Path, directory: str) -> None:
     try:
         with tarfile.open(archive) as tar:
-            # Refuses members that would land elsewhere, links out of it, and devices.
+            # Refuses members and links that point outside the directory, and devices.
             tar.extractall(directory, filter="data")
     except (tarfile.TarError, EOFError, OSError) as error:
         raise ValueError(

@@ -14,10 +14,9 @@ from towerpack.dataflow.dataset import (
     BSDS500,
     Caltech101Silhouettes,
     SVHNDigit,
-    caltech101_silhouettes,
-    svhn,
+    get_dataset_path,
+    matlab,
 )
-from towerpack.dataflow.dataset.location import get_dataset_path
 from towerpack.dataflow.dataset.matlab import read_mat
 
 GENERATOR = np.random.default_rng(0)
@@ -26,7 +25,7 @@ GENERATOR = np.random.default_rng(0)
 def save_svhn(path, monkeypatch, content):
     """Writes a file, and has its sum taken for the published one."""
     savemat(path, content)
-    monkeypatch.setitem(svhn.SHA256, "train", sha256_of(path))
+    monkeypatch.setitem(matlab.SVHN_SHA256, "train", sha256_of(path))
 
 
 def test_svhn(tmp_path, monkeypatch):
@@ -53,7 +52,7 @@ def test_F12_a_damaged_mat_file_is_named(tmp_path, monkeypatch):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match="train_32x32.mat is damaged .* expected sha256"):
             SVHNDigit("train", data_dir=tmp_path)
-        with pytest.raises(ValueError, match="train_32x32.mat is no whole MATLAB file"):
+        with pytest.raises(ValueError, match="train_32x32.mat is not a whole MATLAB file"):
             read_mat(path)
 
 
@@ -81,7 +80,7 @@ def test_F12_without_a_published_sum_that_of_the_first_download_counts(tmp_path,
         content |= {f"{name}_data": np.zeros((4, 784)), f"{name}_labels": np.ones((4, 1))}
     source = tmp_path / "caltech101_silhouettes_28_split1.mat"
     savemat(source, content)
-    monkeypatch.setattr(caltech101_silhouettes, "ADDRESS", source.as_uri())
+    monkeypatch.setattr(matlab, "CALTECH_ADDRESS", source.as_uri())
     for _ in range(2):
         assert len(Caltech101Silhouettes("val")) == 4
     file = get_dataset_path("caltech101_data") / source.name
