@@ -229,7 +229,8 @@ def _read_index(path: str | Path) -> Index | None:
         raise CorruptRecord(f"the index {place} is damaged ({error}); delete it") from error
     if not isinstance(stored, dict) or stored.get("format") != "tfrecord":
         return None  # the index of another program
-    starts, size = stored.get("starts"), stored.get("size")
+    starts: Any = stored.get("starts")
+    size = stored.get("size")
     if not isinstance(size, int) or not _is_rising(starts, size):
         raise CorruptRecord(f"the index {place} is damaged; delete it")
     return Index(starts, size)
