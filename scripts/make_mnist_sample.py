@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from towerpack.dataflow.dataset import Mnist, mnist_sample
+from towerpack.dataflow.dataset import Mnist, mnist
 
-TARGET = Path(mnist_sample.__file__).with_name(mnist_sample.FILE)
+TARGET = Path(mnist.__file__).with_name(mnist.SAMPLE_FILE)
 LIMIT = 1_000_000  # bytes, so that the package stays small
 
 
@@ -34,7 +34,7 @@ def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 def main(directory: str | None = None) -> None:
     arrays = {}
-    for name, size in mnist_sample.SIZES.items():
+    for name, size in mnist.SAMPLE_SIZES.items():
         full = Mnist(name, shuffle=False, dir=directory)
         arrays[f"{name}_images"] = full.images[:size]
         arrays[f"{name}_labels"] = full.labels[:size].astype(np.uint8)

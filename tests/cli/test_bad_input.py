@@ -13,7 +13,7 @@ from tests.export.small_net import small_weights
 from towerpack.checkpoint import save_checkpoint, save_checkpoint_vars
 from towerpack.cli import app
 from towerpack.dataflow import DataFromList
-from towerpack.dataflow.serialize.save_stored import save_stored
+from towerpack.dataflow.format.stored import save_stored
 
 MODEL = """
 from tests.export.small_net import SmallNet

@@ -19,7 +19,7 @@ from towerpack.dataflow import (
     write_examples,
     write_tar,
 )
-from towerpack.dataflow.serialize.open_stored import open_stored
+from towerpack.dataflow.format.stored import open_stored
 
 POINTS = [[np.full((6, 5, 3), 20 * i, np.uint8), i, f"text {i}"] for i in range(9)]
 

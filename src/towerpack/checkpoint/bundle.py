@@ -20,6 +20,8 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
+from towerpack.core.checksum import masked, masked_crc
+
 DATA_SUFFIX = ".data-00000-of-00001"
 INDEX_SUFFIX = ".index"
 INDEX_END = struct.pack("<Q", 0xDB4775248B80FB57)
@@ -28,7 +30,6 @@ _DIRECT: int = getattr(os, "O_DIRECT", 0)  # exists on Linux
 DIRECT_BLOCK = 4096  # addresses, offsets and sizes of direct writes are multiples of it
 _DIRECT_WRITE = 4 << 20  # bytes per direct write: enough for the full speed of the disk
 _TABLE_BLOCK = 1 << 16  # bytes in a block of the index before the next one begins
-_MASK_DELTA = 0xA282EAD8
 _UINT32 = 0xFFFFFFFF
 
 # The numbers of TensorFlow's `DataType`, which are part of the format.
@@ -140,11 +141,6 @@ def _encode_strings(array: np.ndarray) -> tuple[bytes, int]:
     return b"".join(_varint(len(value)) for value in values) + middle + body, crc
 
 
-def masked(crc: int) -> int:
-    """A checksum as the format stores it, since a crc of data that holds crcs is weak."""
-    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _UINT32
-
-
 def _table(entries: list[tuple[bytes, bytes]]) -> Iterator[bytes]:
     """The data blocks of a table, an empty block of metadata, the index of blocks, the footer."""
     index, offset = [], 0
@@ -182,7 +178,7 @@ def _block(entries: list[tuple[bytes, bytes]]) -> bytes:
     starts = starts or [0]
     parts.append(struct.pack(f"<{len(starts)}II", *starts, len(starts)))
     content = b"".join(parts) + b"\0"
-    return content + struct.pack("<I", masked(google_crc32c.value(content)))
+    return content + struct.pack("<I", masked_crc(content))
 
 
 def _handle(offset: int, content: bytes) -> bytes:

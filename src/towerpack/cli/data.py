@@ -15,7 +15,7 @@ from towerpack.cli.script import load_object
 
 if TYPE_CHECKING:
     from towerpack.dataflow import DataFlow
-    from towerpack.dataflow.serialize.open_stored import Stored
+    from towerpack.dataflow.format.stored import Stored
 
 PNG_START = b"\x89PNG"
 
@@ -35,7 +35,7 @@ def info(
     ] = None,
 ) -> None:
     """Print the format, the number of datapoints, and their components."""
-    from towerpack.dataflow.serialize.open_stored import open_stored
+    from towerpack.dataflow.format.stored import open_stored
 
     stored = open_stored(path)
     with stored.flow.iterate() as iterator:
@@ -56,8 +56,7 @@ def convert(
     skip_damaged: DamagedOption = False,
 ) -> None:
     """Write the datapoints of a file to another format; the target appears when complete."""
-    from towerpack.dataflow.serialize.open_stored import open_stored
-    from towerpack.dataflow.serialize.save_stored import save_stored
+    from towerpack.dataflow.format.stored import open_stored, save_stored
 
     if target.exists():
         raise FileExistsError(f"{target} exists; remove it first or choose another name")
@@ -72,7 +71,7 @@ def convert(
 @app.command()
 def verify(path: Annotated[Path, typer.Argument(help="A file or directory.")]) -> None:
     """Read every record, compare checksums, name damaged records; exit with 1 if there are any."""
-    from towerpack.dataflow.serialize.open_stored import open_stored
+    from towerpack.dataflow.format.stored import open_stored
 
     stored = open_stored(path)
     count, damaged = 0, 0
@@ -196,7 +195,7 @@ def _draw_samples(datapoints: Sequence[Any], target: Path) -> str:
 
 def _image(leaf: Any) -> np.ndarray | None:
     """The leaf as an image, if it is one: an encoded file, or an array of that shape."""
-    from towerpack.dataflow.format.image import JPEG_START, decode_image
+    from towerpack.dataflow.format.images import JPEG_START, decode_image
 
     if isinstance(leaf, bytes) and leaf.startswith((JPEG_START, PNG_START)):
         return decode_image(leaf, rgb=True)
@@ -210,7 +209,7 @@ def damaged_records(flow: DataFlow) -> Iterator[str | None]:
     """For each record None if it is sound, else what is wrong with it."""
     from towerpack.core.progress import track
     from towerpack.dataflow.base import Pass
-    from towerpack.dataflow.format.corrupt import CorruptRecord
+    from towerpack.dataflow.format.files import CorruptRecord
 
     if not flow.random_access:
         try:

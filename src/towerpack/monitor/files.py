@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from towerpack.core.checksum import masked_crc
 from towerpack.core.files import atomic_file
-from towerpack.dataflow.format.tfrecord_file import masked_crc
 
 MAX_PENDING = 1 << 26  # bytes kept in memory while the disk is full
 

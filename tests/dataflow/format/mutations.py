@@ -22,16 +22,16 @@ from towerpack.dataflow import DataFromList
 from towerpack.dataflow.format.arrayrecord import ArrayRecordData, write_arrayrecord
 from towerpack.dataflow.format.numpy_files import NumpyColumns, load_arrays
 from towerpack.dataflow.format.parquet import ParquetData, write_parquet
-from towerpack.dataflow.format.stored_record import decode_record
+from towerpack.dataflow.format.records import decode_record
+from towerpack.dataflow.format.stored import open_stored
 from towerpack.dataflow.format.tar import TarData, write_tar
-from towerpack.dataflow.format.tfrecord_file import index_path, write_tfrecord
+from towerpack.dataflow.format.tfrecord import index_path, write_tfrecord
 from towerpack.dataflow.serialize import (
     HDF5Serializer,
     LMDBSerializer,
     NumpySerializer,
     TFRecordSerializer,
 )
-from towerpack.dataflow.serialize.open_stored import open_stored
 
 ROWS = 24
 EDGE = 2048

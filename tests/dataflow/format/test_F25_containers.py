@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from tests.dataflow.format.mutations import FORMATS, save_tar
 from towerpack.cli.app import app
 from towerpack.dataflow import CorruptRecord, DataFromList, TarData
-from towerpack.dataflow.format.lmdb_data import LMDBData
+from towerpack.dataflow.format.lmdb import LMDBData
 from towerpack.dataflow.format.numpy_files import NumpyFiles, load_arrays
 from towerpack.dataflow.serialize import LMDBSerializer
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import dump_svmlight_file
 
-from tests.dataflow.format.test_lmdb_file import write as write_lmdb
-from tests.dataflow.format.test_tfrecord_file import write as write_records
+from tests.dataflow.format.test_lmdb import write as write_lmdb
+from tests.dataflow.format.test_tfrecord import write as write_records
 from tests.dataflow.laws import LAWS, Example
 from towerpack import dataflow as df
 from towerpack.dataflow import DataFlow
-from towerpack.dataflow.format.caffe_lmdb import encode_datum
-from towerpack.dataflow.format.stored_record import decode_record
+from towerpack.dataflow.format.caffe import encode_datum
+from towerpack.dataflow.format.records import decode_record
 
 SIZE = 7
 FEATURES = {"0": df.FixedLenFeature(), "1": df.FixedLenFeature((2,), np.float32)}

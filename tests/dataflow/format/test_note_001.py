@@ -5,10 +5,10 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from tests.dataflow.format.test_lmdb_file import write
+from tests.dataflow.format.test_lmdb import write
 from towerpack.dataflow import *  # noqa: F403
 from towerpack.dataflow import imgaug
-from towerpack.dataflow.format.caffe_lmdb import encode_datum
+from towerpack.dataflow.format.caffe import encode_datum
 from towerpack.dataflow.format.proto import datum_class
 
 SIZE = 400

@@ -37,7 +37,7 @@ from towerpack.dataflow import (
     write_tar,
 )
 from towerpack.dataflow.base import Pass
-from towerpack.dataflow.format.stored_record import decode_record
+from towerpack.dataflow.format.records import decode_record
 
 
 def new_path(ending: str = "x") -> Path:
@@ -81,7 +81,7 @@ def test_F12_a_truncated_hdf5_is_refused():
     with h5py.File("x.h5", "w") as file:
         file["a"] = np.zeros(10_000)
     Path("x.h5").write_bytes(Path("x.h5").read_bytes()[:-500])
-    with pytest.raises(CorruptRecord, match="x.h5 is no HDF5 file, or is truncated"):
+    with pytest.raises(CorruptRecord, match="x.h5 is not an HDF5 file, or is truncated"):
         HDF5Data("x.h5", ["a"])
 
 
@@ -157,7 +157,7 @@ def test_F12_parquet_damage_is_found():
     with pytest.raises(CorruptRecord, match="x, row group 1 is damaged"):
         list(ParquetData("x"))
     Path("x").write_bytes(whole[:-10])
-    with pytest.raises(CorruptRecord, match="x is no whole Parquet file"):
+    with pytest.raises(CorruptRecord, match="x is not a whole Parquet file"):
         ParquetData("x")
 
 
@@ -211,7 +211,7 @@ def test_F12_arrayrecord_damage_loses_that_record_alone():
     with pytest.raises(CorruptRecord, match="x, record 3 is damaged"):
         list(ArrayRecordData("x"))
     Path("x").write_bytes(content[:-100])
-    with pytest.raises(CorruptRecord, match="x is no whole ArrayRecord file"):
+    with pytest.raises(CorruptRecord, match="x is not a whole ArrayRecord file"):
         ArrayRecordData("x")
 
 
@@ -269,7 +269,7 @@ def test_F12_tar_damage():
     write_tar([{"txt": "x" * 3000, "cls": i} for i in range(5)], "x.tar")
     whole = Path("x.tar").read_bytes()
     Path("x.tar").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(CorruptRecord, match="x.tar is no whole, uncompressed tar file"):
+    with pytest.raises(CorruptRecord, match="x.tar is not a whole, uncompressed tar file"):
         TarData("x.tar")
     flow = TarData("x.tar", on_error="skip")
     received = [sample.get("cls") for sample in flow]
@@ -335,7 +335,7 @@ def test_F12_truncated_numpy_files_are_named():
     np.savez("d/b.npz", x=np.arange(5000))
     for name in ("d/a.npy", "d/b.npz"):
         Path(name).write_bytes(Path(name).read_bytes()[:-2000])
-        with pytest.raises(CorruptRecord, match=f"{name} cannot be read"):
+        with pytest.raises(CorruptRecord, match=f"{name}.* cannot be read"):
             NumpyFiles([name])[0]
     with pytest.raises(CorruptRecord, match="a.npy cannot be read"):
         NumpyColumns("d")
@@ -360,9 +360,9 @@ def test_csv_reads_what_the_csv_module_wrote(table):
 
 
 def test_csv_across_blocks(monkeypatch):
-    from towerpack.dataflow.format import csv_data
+    from towerpack.dataflow.format import text
 
-    monkeypatch.setattr(csv_data, "BLOCK", 7)
+    monkeypatch.setattr(text, "BLOCK", 7)
     Path("x.csv").write_text('a;b\n"1\n;2";x\n\n\n3;"y""z"\n')
     flow = CSVData("x.csv", delimiter=";")
     assert list(flow) == [{"a": "1\n;2", "b": "x"}, {"a": "3", "b": 'y"z'}]
@@ -425,5 +425,5 @@ def test_svmlight_reads_what_sklearn_wrote(x, y):
 
 def test_F12_svmlight_damage_names_the_file():
     Path("x").write_text("1 1:0.5\n2 nonsense\n")
-    with pytest.raises(CorruptRecord, match="x is no SVMLight file"):
+    with pytest.raises(CorruptRecord, match="x is not an SVMLight file"):
         SVMLightData("x")

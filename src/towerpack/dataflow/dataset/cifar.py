@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from towerpack.dataflow.dataset.archive import unpacked
-from towerpack.dataflow.dataset.location import get_dataset_path
-from towerpack.dataflow.format.stored_pickle import read_pickle
+from towerpack.dataflow.dataset.download import get_dataset_path, unpacked
+from towerpack.dataflow.format.old_pickle import read_pickle
 from towerpack.dataflow.from_arrays import DataFromArrays
 from towerpack.dataflow.shuffled_source import shuffle_train
 
@@ -20,7 +19,7 @@ SHAPE = (3, 32, 32)
 
 @dataclass(frozen=True)
 class CifarSet:
-    """One of the two sets: its files and the names in them. Both sums are Keras's too."""
+    """One of the two sets: its files and the names in them. Keras has the same checksums."""
 
     url: str
     sha256: str
@@ -55,10 +54,10 @@ CIFAR100 = CifarSet(
 
 
 class CifarBase(DataFromArrays):
-    """What the two have in common: `[32x32x3 uint8 RGB, label]`.
+    """Base of the two CIFAR sets: `[32x32x3 uint8 RGB, label]`.
 
-    Random access; every image once per pass; shuffled by default only for 'train'. The official
-    files are pickles; they are read by a reader that executes nothing (`read_pickle`).
+    Random access; every image once per epoch; shuffled by default only for 'train'. The official
+    files are pickles; `read_pickle` reads them without executing anything.
     """
 
     kind: CifarSet

@@ -1,4 +1,4 @@
-"""ArrayRecord files: records with random access and checksums of their own."""
+"""ArrayRecord files, read and written: records with random access and checksums."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ import numpy as np
 
 from towerpack.core import codec
 from towerpack.core.optional import require
-from towerpack.core.progress import track
-from towerpack.dataflow.base import DataFlow, as_flow
-from towerpack.dataflow.format.atomic_path import atomic_path
-from towerpack.dataflow.format.corrupt import CorruptRecord
-from towerpack.dataflow.format.file_list import Paths, file_list
-from towerpack.dataflow.format.per_process import PerProcess
-from towerpack.dataflow.format.record_source import OnError, RecordSource
+from towerpack.dataflow.base import DataFlow
+from towerpack.dataflow.format.files import (
+    CorruptRecord,
+    Paths,
+    PerProcess,
+    atomic_path,
+    file_list,
+)
+from towerpack.dataflow.format.records import OnError, RecordSource, encode_records
 
 MODULE = "array_record.python.array_record_module"
 RANDOM_ACCESS = "readahead_buffer_size:0,max_parallelism:0"  # the library's advice for it
-ONE_BY_ONE = "group_size:1"  # records are compressed each for itself, so that each is read alone
+ONE_BY_ONE = "group_size:1"  # compresses each record separately, so that each is read alone
 
 
 class ArrayRecordData(RecordSource):
     """The records of one or more ArrayRecord files: bytes, or what `decoder(record, name)` makes.
 
-    `paths` is a file, a pattern or a list; `shuffle` mixes the records of all. Random access, every
-    record once per pass.
+    `paths` is a file, a pattern or a list; `shuffle` mixes the records of all files. Random access;
+    every record once per epoch.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class ArrayRecordData(RecordSource):
         try:
             (record,) = self._readers[which].get().read([number])
         except (RuntimeError, ValueError, IndexError) as error:
-            self._readers[which].drop()  # after an error the library's reader stays unusable
+            self._readers[which].drop()  # the library's reader is unusable after an error
             raise CorruptRecord(f"{name} is damaged: {error}") from error
         return record if self.decoder is None else self.decoder(record, name)
 
@@ -69,9 +71,11 @@ def _open(path: Path) -> Any:
     try:
         reader = module.ArrayRecordReader(str(path), RANDOM_ACCESS)
     except (RuntimeError, ValueError) as error:
-        raise CorruptRecord(f"{path} is no whole ArrayRecord file: {error}") from error
-    if not reader.ok():  # without this check a truncated file would be an empty one
-        raise CorruptRecord(f"{path} is no whole ArrayRecord file: its end is missing or damaged")
+        raise CorruptRecord(f"{path} is not a whole ArrayRecord file: {error}") from error
+    if not reader.ok():  # without this check a truncated file would appear empty
+        raise CorruptRecord(
+            f"{path} is not a whole ArrayRecord file: its end is missing or damaged"
+        )
     return reader
 
 
@@ -86,8 +90,8 @@ def write_arrayrecord(
     with atomic_path(path) as temporary:
         writer = module.ArrayRecordWriter(str(temporary), ONE_BY_ONE)
         try:
-            for datapoint in track(as_flow(ds), description=f"writing {path}"):
-                writer.write(encoder(datapoint))
+            for record in encode_records(ds, path, encoder):
+                writer.write(record)
         finally:
             writer.close()
     return path

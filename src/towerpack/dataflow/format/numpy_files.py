@@ -1,32 +1,40 @@
-"""Directories of .npy and .npz files."""
+"""NumPy's .npy and .npz files, read and written."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from towerpack.dataflow.format.corrupt import CorruptRecord
-from towerpack.dataflow.format.file_list import Paths, file_list
-from towerpack.dataflow.format.record_source import OnError, RecordSource
+from towerpack.core.files import atomic_file
+from towerpack.dataflow.base import DataFlow
+from towerpack.dataflow.format.files import CorruptRecord, Paths, PerProcess, file_list
+from towerpack.dataflow.format.records import (
+    OnError,
+    RecordSource,
+    decode_record,
+    encode_records,
+)
 from towerpack.dataflow.from_arrays import DataFromArrays
 
 ZIP_END = 22  # bytes of the record at the end of a zip file, without the comment after it
-ZIP64_COUNT = 0xFFFF  # stands there for a number of members that is written elsewhere
+ZIP64_COUNT = 0xFFFF  # stands there if the number of members is written elsewhere
+RECORD_ARRAYS = {"records", "starts", "ends"}  # what `NumpySerializer` stores
+ALIGNMENT = 64  # that of the codec, so that arrays can be used in place
 
 
 class NumpyColumns(DataFromArrays):
-    """The rows of arrays that lie in a directory, one `.npy` file for each component, as dicts.
+    """The rows of the arrays in a directory, one `.npy` file for each component, as dicts.
 
-    `images.npy` and `labels.npy` give `{'images': ..., 'labels': ...}`; `names` chooses, and gives
-    lists in its order instead. The arrays are memory-mapped: larger than memory is fine, and
-    workers share the pages. Random access; batches are one indexing call per component. Pickled
-    objects in them are refused.
+    `images.npy` and `labels.npy` give `{'images': ..., 'labels': ...}`. With `names`, datapoints
+    are lists of those arrays in that order. The arrays are memory-mapped: they may be larger than
+    memory, and workers share the pages. Random access; a batch takes one indexing call per
+    component. Pickled objects are refused.
     """
 
     def __init__(
@@ -66,7 +74,7 @@ class NumpyFiles(RecordSource):
     """One datapoint in each file: the array of a `.npy`, the dict of arrays of an `.npz`.
 
     `paths` is a directory (all its .npy and .npz files, sorted), a pattern or a list. Random
-    access; every file once per pass. Pickled objects in them are refused.
+    access; every file once per epoch. Pickled objects are refused.
     """
 
     def __init__(
@@ -130,8 +138,8 @@ def _check_directory(file: IO[bytes], archive: zipfile.ZipFile, path: str) -> No
     found = len(archive.namelist())
     if expected not in (found, ZIP64_COUNT) or (end and not found):
         raise CorruptRecord(
-            f"{path} is damaged: of its {end + ZIP_END} bytes {found} arrays can be read, and its "
-            f"end says {expected}"
+            f"{path} is damaged: {found} arrays can be read from its {end + ZIP_END} bytes, but "
+            f"the directory at its end counts {expected}"
         )
 
 
@@ -142,7 +150,7 @@ def read_array(file: IO[bytes], name: str) -> np.ndarray:
     """
     with _naming(name):
         array = np.lib.format.read_array(file, allow_pickle=False)
-        # Of a zip file this also compares the checksum, which takes place at the member's end.
+        # In a zip file this also compares the checksum, since zipfile does so at the member's end.
         if file.read(1):
             raise CorruptRecord(f"{name} holds more bytes than its header says: it is damaged")
     return array
@@ -150,17 +158,88 @@ def read_array(file: IO[bytes], name: str) -> np.ndarray:
 
 @contextlib.contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Turns whatever numpy, `zipfile` and their parsers raise at damaged bytes into CorruptRecord.
+    """Turns whatever numpy, `zipfile` and their parsers raise for damaged bytes into CorruptRecord.
 
-    It is not only ValueError: a damaged header is parsed as Python, a damaged size is allocated.
+    That is more than ValueError: a damaged header is parsed as Python, a damaged size is allocated.
     """
     try:
         yield
     except (CorruptRecord, FileNotFoundError, PermissionError):
         raise
     except Exception as error:
-        if "allow_pickle" in str(error):  # numpy's text advises to allow it
+        if "allow_pickle" in str(error):  # numpy's message advises to allow it
             raise PickledArray(
                 f"{name} holds pickled Python objects, which are never read: store plain arrays"
             ) from None
-        raise CorruptRecord(f"{name} cannot be read as NumPy's arrays: {error}") from error
+        raise CorruptRecord(f"{name} cannot be read as NumPy arrays: {error}") from error
+
+
+class NumpySerializer:
+    """A flow's datapoints in one npz file: their records in a row, and where each begins and ends.
+
+    For small data sets, since the file is read into memory. Nothing in it is pickled.
+    """
+
+    @staticmethod
+    def save(df: DataFlow | Iterable[Any], path: str | os.PathLike[str]) -> None:
+        """Writes one epoch of the flow; atomic."""
+        parts: list[bytes] = []
+        starts, ends, position = [], [], 0
+        for record in encode_records(df, path):
+            padding = bytes(-position % ALIGNMENT)
+            starts.append(position + len(padding))
+            position += len(padding) + len(record)
+            ends.append(position)
+            parts += [padding, record]
+        with atomic_file(Path(path)) as file:
+            np.savez(
+                file,
+                records=np.frombuffer(b"".join(parts), np.uint8),
+                starts=np.array(starts, np.int64),
+                ends=np.array(ends, np.int64),
+            )
+
+    @staticmethod
+    def load(
+        path: str | os.PathLike[str],
+        shuffle: bool = False,
+        *,
+        seed: int = 0,
+        on_error: OnError = "raise",
+    ) -> NumpyRecords:
+        """The stored datapoints as a flow with random access."""
+        return NumpyRecords(path, shuffle, seed=seed, on_error=on_error)
+
+
+class NumpyRecords(RecordSource):
+    """The datapoints that `NumpySerializer` stored; random access; checksums are compared."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        shuffle: bool = False,
+        *,
+        seed: int = 0,
+        on_error: OnError = "raise",
+    ):
+        super().__init__(shuffle, seed, on_error)
+        self.path = Path(path).expanduser()
+        self._arrays = PerProcess(self._load)  # a worker reads the file itself
+        self._count = len(self._arrays.get()["starts"])
+
+    def _load(self) -> dict[str, np.ndarray]:
+        arrays = load_arrays(self.path)
+        if set(arrays) != RECORD_ARRAYS:
+            raise CorruptRecord(
+                f"{self.path} was not written by NumpySerializer: it has {sorted(arrays)}"
+            )
+        return arrays
+
+    def count(self) -> int:
+        return self._count
+
+    def load(self, row: int) -> Any:
+        arrays = self._arrays.get()
+        record = arrays["records"][arrays["starts"][row] : arrays["ends"][row]]
+        # A copy, since the consumer may write into it and the record is read again.
+        return decode_record(bytearray(record), f"{self.path}, record {row}")

@@ -1,4 +1,4 @@
-"""Parquet files, by pyarrow."""
+"""Parquet files, read and written by pyarrow."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ import numpy as np
 from towerpack.core.optional import require
 from towerpack.core.progress import track
 from towerpack.dataflow.base import DataFlow, as_flow
-from towerpack.dataflow.format.atomic_path import atomic_path
-from towerpack.dataflow.format.corrupt import CorruptRecord
-from towerpack.dataflow.format.example_features import components
-from towerpack.dataflow.format.file_list import Paths, file_list
-from towerpack.dataflow.format.per_process import PerProcess
-from towerpack.dataflow.format.record_source import OnError, RecordSource
+from towerpack.dataflow.format.files import (
+    CorruptRecord,
+    Paths,
+    PerProcess,
+    atomic_path,
+    file_list,
+)
+from towerpack.dataflow.format.records import OnError, RecordSource, components
 
 GROUPS_KEPT = 4  # row groups in memory per process: neighbours come from the same one
 ROWS_PER_GROUP = 1024  # small, since to read one row its whole group is read
@@ -34,9 +36,9 @@ class ParquetData(RecordSource):
     """The rows of one or more Parquet files as dicts of their `columns` (all by default).
 
     Numbers come as numpy scalars, lists of numbers and tensors as arrays, text as str, binary as
-    bytes. Random access; every row once per pass. The unit of reading is the row group: the last
-    few are kept, so reading in order is quick, while to shuffle a file of large groups reads a
-    whole group for each row. For that, write it with small groups (`write_parquet` does), or use
+    bytes. Random access; every row once per epoch. A row group is read as a whole. The last few are
+    kept, so that reading in order is quick, while shuffling a file of large groups reads a whole
+    group for each row. To shuffle, write the file with small groups (`write_parquet` does), or use
     `LocallyShuffleData`.
     """
 
@@ -125,22 +127,22 @@ class _Lists:
 
 
 def _open(path: Path) -> tuple[Any, list[int]]:
-    """The open file, and how many rows each of its groups has."""
+    """The open file, and the number of rows in each of its groups."""
     pq = require("pyarrow.parquet", extra="parquet")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
-        # Read, not mapped: a mapped file that is cut short is SIGBUS.
+        # Not mapped: a mapped file that is cut short causes SIGBUS.
         file = pq.ParquetFile(path, memory_map=False, page_checksum_verification=True)
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     except PYARROW_ERRORS as error:
-        raise CorruptRecord(f"{path} is no whole Parquet file: {error}") from error
+        raise CorruptRecord(f"{path} is not a whole Parquet file: {error}") from error
     rows = [group.num_rows for group in groups]
-    # The footer has no checksum, but it says the number of rows more than once.
+    # The footer has no checksum, but it holds the number of rows more than once.
     if sum(rows) != file.metadata.num_rows or min(rows, default=0) < 0:
         raise CorruptRecord(
-            f"{path} is damaged: its footer says {file.metadata.num_rows} rows in all, and {rows} "
-            "in its groups"
+            f"{path} is damaged: its footer says {file.metadata.num_rows} rows in total, but "
+            f"{rows} in its groups"
         )
     return file, rows
 
@@ -165,8 +167,7 @@ def write_parquet(
         writer = None
         try:
             while block := [components(row) for row in islice(rows, rows_per_group)]:
-                types = None if writer is None else writer.schema
-                table = _table(pa, block, types)
+                table = _table(pa, block, None if writer is None else writer.schema)
                 if writer is None:
                     writer = pq.ParquetWriter(
                         temporary, table.schema, compression=compression, write_page_checksum=True
@@ -176,7 +177,7 @@ def write_parquet(
             if writer is not None:
                 writer.close()
         if writer is None:
-            raise ValueError(f"{path}: the flow is empty, and a Parquet file needs its columns")
+            raise ValueError(f"{path}: the flow is empty, but a Parquet file needs its columns")
     return path
 
 
@@ -195,7 +196,7 @@ def _table(pa: Any, block: list[dict[str, Any]], schema: Any) -> Any:
 def _stored_column(pa: Any, values: list[Any], kind: Any, name: str) -> Any:
     first = values[0]
     if isinstance(first, np.ndarray) and first.ndim == 1:
-        # Lists, whatever their lengths: what comes later may be longer.
+        # Lists of any length, since later ones may be longer.
         kind = kind or pa.list_(pa.from_numpy_dtype(first.dtype))
         return pa.array([np.asarray(x) for x in values], kind)
     if isinstance(first, np.ndarray) and first.ndim:

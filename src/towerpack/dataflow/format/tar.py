@@ -1,4 +1,4 @@
-"""Tar files of samples, in the layout of webdataset."""
+"""Tar files of samples in the layout of webdataset, read and written."""
 
 from __future__ import annotations
 
@@ -15,22 +15,18 @@ import numpy as np
 
 from towerpack.core import logger
 from towerpack.core.files import atomic_file
-from towerpack.core.optional import require
 from towerpack.core.progress import track
 from towerpack.dataflow.base import DataFlow, as_flow
-from towerpack.dataflow.format.corrupt import CorruptRecord
-from towerpack.dataflow.format.example_features import components
-from towerpack.dataflow.format.file_at import FileAt
-from towerpack.dataflow.format.file_list import Paths, file_list, shard_paths
-from towerpack.dataflow.format.image import decode_image
+from towerpack.dataflow.format.files import CorruptRecord, FileAt, Paths, file_list, shard_paths
+from towerpack.dataflow.format.images import decode_image, encode_image
 from towerpack.dataflow.format.numpy_files import read_array
-from towerpack.dataflow.format.record_source import OnError, RecordSource
+from towerpack.dataflow.format.records import OnError, RecordSource, components
 
 KEY = "__key__"
 IMAGES = ("jpg", "jpeg", "png", "webp", "bmp", "ppm")
-TYPE_FLAG = 156  # where a header says what follows
+TYPE_FLAG = 156  # the offset of a header's type
 COUNT_MARK = "towerpack: number of members "
-END_BLOCK = 1 << 16  # bytes compared at once with zero, at the archive's end
+END_BLOCK = 1 << 16  # bytes at the archive's end that are compared with zero at once
 PICKLES = ("pyd", "pickle", "pkl", "pth", "pt")
 
 Decoder = Callable[[bytes, str], Any]
@@ -41,10 +37,10 @@ class TarData(RecordSource):
 
     Neighbouring members `dir/0001.jpg` and `dir/0001.cls` are one sample:
     `{'__key__': 'dir/0001', 'jpg': ..., 'cls': ...}`. `decode=True` decodes by the ending: images
-    (RGB), `cls` and `index` (int), `json`, `txt`, `npy`; others stay bytes, and `decoders` adds or
-    replaces some: `{'jpg': function(data, name)}`. Pickles are never read.
+    (RGB), `cls` and `index` (int), `json`, `txt`, `npy`; others stay bytes. `decoders` adds or
+    replaces decoders: `{'jpg': function(data, name)}`. Pickles are never read.
 
-    Random access and global shuffle: the headers are read once, each member then by its offset.
+    Random access and global shuffle: the headers are read once, and then each member by its offset.
     That needs uncompressed tar files; a `.tar.gz` is refused.
     """
 
@@ -88,7 +84,7 @@ class TarData(RecordSource):
 
 
 def decode_member(data: bytes, ending: str, name: str) -> Any:
-    """What a member's bytes stand for, by its ending."""
+    """Decodes a member's bytes by its ending."""
     if ending in PICKLES:
         raise ValueError(f"{name} is a pickle, which is never read; pass a decoder for {ending!r}")
     if ending in IMAGES:
@@ -114,7 +110,8 @@ def samples_of(
 ) -> list[tuple[str, list[tuple[str, int, int]]]]:
     """Each sample's key and its members' ending, offset and size, from the headers alone.
 
-    A file that ends within a member is an error, or with 'skip' is read up to there, and said.
+    A file that ends within a member is an error; with 'skip' it is read up to there, and this is
+    logged.
     """
     samples: list[tuple[str, list[tuple[str, int, int]]]] = []
     try:
@@ -135,7 +132,7 @@ def samples_of(
             _check_end(path, archive.offset)
             _check_count(path, archive.pax_headers, count)
     except (tarfile.TarError, ValueError, OverflowError) as error:
-        text = f"{path} is no whole, uncompressed tar file: {error}"
+        text = f"{path} is not a whole, uncompressed tar file: {error}"
         if on_error == "raise" or not samples:
             raise CorruptRecord(f"{text}; unpack a .tar.gz first") from error
         logger.warning("%s; the %d samples before that are used", text, len(samples))
@@ -165,11 +162,11 @@ def _check_end(path: Path, offset: int) -> None:
 
 
 def _check_count(path: Path, headers: Mapping[str, str], count: int) -> None:
-    """Compares the number of members with what `write_tar` noted in front of them."""
+    """Compares the number of members with the one that `write_tar` stored before them."""
     with open(path, "rb") as file:
         is_global = file.read(tarfile.BLOCKSIZE)[TYPE_FLAG : TYPE_FLAG + 1] == tarfile.XGLTYPE
     expected = headers.get("comment", "")
-    # A first header that says nothing, or says a zero byte, is a damaged one.
+    # A first header that is empty, or contains a zero byte, is damaged.
     ours = expected.startswith(COUNT_MARK) or "\0" in expected or (is_global and not headers)
     if ours and expected != _count_text(count):
         raise tarfile.ReadError(f"it has {count} members, its first header says {expected!r}")
@@ -178,18 +175,18 @@ def _check_count(path: Path, headers: Mapping[str, str], count: int) -> None:
 def write_tar(
     ds: DataFlow | Iterable[Any], path: str | os.PathLike[str], *, shards: int = 1
 ) -> list[Path]:
-    """Writes each datapoint, a dict by ending, as a sample; gives the files.
+    """Writes each datapoint, a dict by ending, as a sample; returns the files.
 
     `{'jpg': bytes, 'cls': 3}` becomes `00000000.jpg` and `00000000.cls`; a `__key__` names the
-    sample. Values are bytes as they are, or what `TarData` decodes them from: ints for `cls`, text,
-    JSON, arrays for `npy`, uint8 RGB images for `png` and `jpg`. Atomic for each file. A comment in
-    the first header says how many members follow, so that a damaged file is never a shorter one.
+    sample. Values are bytes, or what `TarData` decodes: ints for `cls`, text, JSON, arrays for
+    `npy`, uint8 RGB images for `png` and `jpg`. Atomic for each file. A comment in the first header
+    holds the number of members, so that a damaged file is never taken for a shorter one.
     """
     paths = shard_paths(path, shards)
     counts = [0] * shards
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(atomic_file(place)) for place in paths]
-        # In front of the members: their number, which is not known yet.
+        # The header before the members holds their number, which is not known yet.
         head = {"comment": _count_text(0)}
         archives = [
             stack.enter_context(tarfile.open(fileobj=file, mode="w", pax_headers=head))
@@ -216,7 +213,7 @@ def _count_text(count: int) -> str:
 
 
 def encode_member(value: Any, ending: str) -> bytes:
-    """The bytes of a member, by its ending."""
+    """Encodes a member by its ending."""
     if isinstance(value, bytes):
         return value
     if ending in ("cls", "index"):
@@ -230,11 +227,9 @@ def encode_member(value: Any, ending: str) -> bytes:
         np.save(buffer, np.asarray(value), allow_pickle=False)
         return buffer.getvalue()
     if ending in IMAGES and isinstance(value, np.ndarray):
-        cv2 = require("cv2", extra="image")
-        image = cv2.cvtColor(value, cv2.COLOR_RGB2BGR) if value.shape[2:] == (3,) else value
-        done, encoded = cv2.imencode(f".{ending}", image)
-        if done:
-            return encoded.tobytes()
+        encoded = encode_image(value, ending)
+        if encoded is not None:
+            return encoded
     raise ValueError(
         f"a sample's member .{ending} cannot hold a {type(value).__name__}; expected bytes, or for "
         "cls a number, txt a str, json plain data, npy an array, png or jpg a uint8 image"
