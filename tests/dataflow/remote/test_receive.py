@@ -153,6 +153,14 @@ def test_a_state_older_than_the_last_acknowledgement_says_what_is_missed(address
     assert "5 datapoints are not repeated" in capsys.readouterr().err
 
 
+def test_a_state_of_an_earlier_version_is_accepted(address):
+    with sending(numbers(3), address, repeat=1):
+        iterator = iter(RemoteDataZMQ(address, options=FAST))
+        state = {"streams": {"0123456789abcdef": ["fedcba9876543210", 1, 7]}}
+        iterator.restore({**iterator.state(), "at": state})
+        assert until_terminated(iterator) == [[0], [1], [2]]
+
+
 def test_a_running_iterator_cannot_be_wound_back(address):
     with sending(numbers(3), address, repeat=1):
         iterator = iter(RemoteDataZMQ(address, options=FAST))

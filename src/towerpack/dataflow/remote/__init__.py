@@ -48,7 +48,7 @@ among its senders, at least 1 each, and drops what exceeds it.
 **Loss and reconnection.** A connection keeps the order of its messages. So a receiver that finds a
 gap, or fewer datapoints than a `Status` says were sent before it, asks once for everything from
 there on. The first `Take` on a new connection has the same effect. The session survives the
-connection, whoever of the two was unreachable.
+connection.
 
 **The end of a session.** The receiver closes it, another receiver appears at the same address, or
 `peer_timeout` passes while another receiver is reachable. What is left of it goes back to the front

@@ -41,7 +41,7 @@ class _Stream(Channel):
     closing: bool = False  # the session is to end, and the sender has not confirmed it yet
     received: int = 0
     consumed: int = 0
-    told: int = 0  # the number of consumed datapoints that the sender was told about
+    told: int = 0  # the value of `consumed` in the last message to the sender
     resend: bool = False
     asked_at: float | None = None  # when a resend was last requested; None since there was progress
 
@@ -118,7 +118,7 @@ class Inbox(End[_Stream]):
 
     @property
     def has_message(self) -> bool:
-        """Whether a sender should be told now what was consumed, not with the next heartbeat."""
+        """Whether a message to a sender is due now, not only with the next heartbeat."""
         return any(stream.tell and stream.peer for stream in self._streams.values())
 
     def ended(self, now: float) -> bool:
