@@ -172,9 +172,10 @@ def _measure(report: ExportReport, exporter: ModelExporter) -> None:
     """Adds the latency for each batch size that the model takes, if it can be run here."""
     from towerpack.export import open_export
     from towerpack.export.compare import probe_inputs
+    from towerpack.export.exporter import OPENERS
     from towerpack.export.record import write_record
 
-    if report.format == "weights" or report.largest_difference is None:
+    if report.format.partition(" ")[0] not in OPENERS or report.largest_difference is None:
         return
     inputs = probe_inputs(exporter.graph.specs, exporter.probe)
     export = open_export(report.path)
@@ -221,8 +222,8 @@ def _print_table(reports: Sequence[ExportReport]) -> None:
     Console().print("diff.: the largest from the tower; ms at n: one call with a batch of n")
 
 
-def _milliseconds(time: float | None) -> str:
-    return "" if time is None else f"{time:.3g}"
+def _milliseconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
 
 
 def _arrays(path: Path | None) -> dict[str, Any] | None:
