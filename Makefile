@@ -1,12 +1,13 @@
-# towerpack. `make` lists the targets. Plain venv and pip; two environments:
+# towerpack. `make` lists the targets. It needs only venv and pip, and makes two environments:
 #   .venv       everything, with tensorflow-cpu and the tools
-#   .venv-data  without TensorFlow: proves that the data half needs none
-# Each is brought up to date when pyproject.toml changes, and not looked at otherwise.
+#   .venv-data  no TensorFlow: its tests prove that the data half does not need it
+# An environment is updated when pyproject.toml has changed.
 
 PYTHON ?= python3
-# Tests: processes, and what decides their order and what hypothesis draws (`make test SEED=7`).
-export WORKERS ?= 2
-export SEED ?= 1
+# The number of test processes, and the seed of the order of the tests and of what hypothesis draws:
+# `make test WORKERS=4 SEED=7`.
+WORKERS ?= 2
+SEED ?= 1
 
 BIN := .venv/bin
 DATA_BIN := .venv-data/bin
@@ -17,7 +18,7 @@ TEST_EXTRAS := tf-cpu,test,lint,$(FORMATS),export,rl,sklearn
 
 TF_FREE := core dataflow monitor report
 TF_FREE_PATHS := $(wildcard $(TF_FREE:%=tests/%) $(TF_FREE:%=src/towerpack/%))
-RUN_TESTS := scripts/run_tests.sh
+PYTEST := -m pytest -n $(WORKERS) --dist loadfile --randomly-seed $(SEED) --hypothesis-seed $(SEED)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -26,51 +27,51 @@ RUN_TESTS := scripts/run_tests.sh
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
-demo: .venv/.demo ## train a small network on digits, from nothing, in about two minutes
+demo: .venv/.demo ## train a small network on digits, from a fresh clone, in about two minutes
 	$(BIN)/towerpack demo
 
-test: lint test-tf-free test-tf ## everything: lint, types, import contracts, all tests but soak
+test: lint test-tf-free test-tf ## lint, types, import contracts, and all tests except soak
 
-lint: .venv/.test ## style, types, import contracts
+lint: .venv/.test ## check style, types and import contracts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-format: .venv/.test ## put the code into the form that lint wants
+format: .venv/.test ## fix and format the code as lint requires
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-test-tf-free: .venv-data/.test ## the data half, where TensorFlow is not installed
-	TOWERPACK_TF_FREE=1 $(RUN_TESTS) $(DATA_BIN)/python $(TF_FREE_PATHS) \
+test-tf-free: .venv-data/.test ## test the data half, where TensorFlow is not installed
+	TOWERPACK_TF_FREE=1 $(DATA_BIN)/python $(PYTEST) $(TF_FREE_PATHS) \
 		tests/house/test_without_tensorflow.py
 
-test-tf: .venv/.test .deploy-node/.installed ## all other tests, the slow ones last
-	$(RUN_TESTS) $(BIN)/python $(TF_FREE_PATHS:%=--ignore=%) -m 'not slow and not soak'
-	$(RUN_TESTS) $(BIN)/python $(TF_FREE_PATHS:%=--ignore=%) -m 'slow and not soak'
+test-tf: .venv/.test .deploy-node/.installed ## run all other tests, the slow ones last
+	$(BIN)/python $(PYTEST) $(TF_FREE_PATHS:%=--ignore=%) -m 'not slow and not soak'
+	$(BIN)/python $(PYTEST) $(TF_FREE_PATHS:%=--ignore=%) -m 'slow and not soak'
 
-test-deploy: .venv/.test .deploy-node/.installed ## exported models in C++, Node.js and LiteRT
+test-deploy: .venv/.test .deploy-node/.installed ## test exported models in C++, Node.js and LiteRT
 	$(BIN)/python -m pytest tests/deploy
 
-test-trackers: .venv-trackers/.test ## the bridges to wandb, MLflow and Comet, against the real packages
+test-trackers: .venv-trackers/.test ## test the monitors for wandb, MLflow and Comet with the real packages
 	TOWERPACK_TRACKERS=1 .venv-trackers/bin/python -m pytest -n 0 tests/monitor/test_trackers.py
 
-test-quick: .venv/.test ## all tests that take seconds, in one environment
-	$(RUN_TESTS) $(BIN)/python -m 'not slow and not soak'
+test-quick: .venv/.test ## run all tests that take seconds, in one environment
+	$(BIN)/python $(PYTEST) -m 'not slow and not soak'
 
-soak: .venv/.test ## the load and fault tests with large counts: an hour or more
+soak: .venv/.test ## run the load and fault tests with large counts: an hour or more
 	$(BIN)/python -m pytest -m soak --timeout 7200
 
-bench-data: .venv/.test .venv-peers/.loaders ## data loading beside torch, grain, tf.data, webdataset
+bench-data: .venv/.test .venv-peers/.loaders ## compare data loading with torch, grain, tf.data, webdataset
 	$(BIN)/python benchmarks/data_loading.py
 
-bench-train: .venv/.test .venv-peers/.trainers ## training beside Keras, torch, Lightning, JAX
+bench-train: .venv/.test .venv-peers/.trainers ## compare training with Keras, torch, Lightning, JAX
 	$(BIN)/python benchmarks/training.py
 
-bench-checkpoint: .venv/.test ## saving while training goes on, and loading, beside tf.train.Checkpoint
+bench-checkpoint: .venv/.test ## compare saving (during training) and loading with tf.train.Checkpoint
 	$(BIN)/python benchmarks/checkpoint.py
 
-bench-augment: .venv-peers/.augment ## image augmentation beside albumentations
+bench-augment: .venv-peers/.augment ## compare image augmentation with albumentations
 	NO_ALBUMENTATIONS_UPDATE=1 .venv-peers/bin/python benchmarks/augment.py
 
 clean: ## remove the environments, builds and caches
@@ -78,7 +79,7 @@ clean: ## remove the environments, builds and caches
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
-# Stamps. `venv` keeps what is there, so that an environment is widened, not made anew.
+# Stamp files. `venv` keeps what is installed, so an environment is extended and not made again.
 
 .venv/.demo: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -95,20 +96,20 @@ clean: ## remove the environments, builds and caches
 	$(DATA_BIN)/python $(PIP) --editable '.[test,$(FORMATS)]'
 	touch $@
 
-# Apart from the others: the trackers bring web servers, databases and much else.
+# A separate environment, because the trackers install web servers, databases and much else.
 .venv-trackers/.test: pyproject.toml
 	$(PYTHON) -m venv .venv-trackers
 	.venv-trackers/bin/python $(PIP) --editable '.[test,trackers]'
 	touch $@
 
-# Without Node.js its tests are skipped. The libraries for GPUs are a download apart, not needed.
+# Without Node.js its tests are skipped. The GPU libraries, a separate download, are not needed.
 .deploy-node/.installed: examples/deploy/node/package.json
 	mkdir -p $(@D) && cp $< $(@D)
 	! command -v npm || \
 		(cd $(@D) && ONNXRUNTIME_NODE_INSTALL=skip npm install --no-audit --no-fund --silent)
 	touch $@
 
-# tensorpack runs up to Python 3.10: where there is one, TENSORPACK_PYTHON says its path.
+# tensorpack runs on Python 3.10 and older. If there is such a Python, TENSORPACK_PYTHON is its path.
 TENSORPACK_PYTHON ?= $(shell command -v python3.10)
 .venv-peers/.loaders: pyproject.toml
 	$(PYTHON) -m venv .venv-peers

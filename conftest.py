@@ -1,4 +1,4 @@
-"""What holds for every test and doctest: a directory of its own, and no clock that decides."""
+"""Setup of every test and doctest: its own directory, quiet TensorFlow on the CPU, no deadlines."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import pytest
 ROOT = Path(__file__).parent
 TF_FREE = ("core", "dataflow", "monitor", "report", "house")
 
-# Before anything imports TensorFlow: quiet, and on the CPU, so that every machine gives one result.
+# Set before TensorFlow is imported. On the CPU, the results are the same on every machine.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("MPLBACKEND", "agg")
 
-# A shell that starts something in the background has it ignore Ctrl-C, and so all its children;
-# tests send that signal and mean it.
+# A process that a shell started in the background ignores Ctrl-C, and so do its children. Some
+# tests send that signal and rely on its effect.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No deadline, since a busy machine is no failure; no database, since the next run draws anew.
+# Without a deadline, since a busy machine is not a failure, and without a database of examples.
 hypothesis.settings.register_profile("towerpack", deadline=None, database=None)
 hypothesis.settings.load_profile("towerpack")
 
 
 def pytest_collect_file(file_path: Path) -> None:
-    """Before the first module that uses TensorFlow is imported: devices can be made only then."""
+    """Makes the devices before a module uses TensorFlow; later it is not possible."""
     if file_path.suffix == ".py" and _uses_tensorflow(file_path):
         _make_logical_devices()
 
@@ -59,6 +59,6 @@ def _make_logical_devices() -> None:
 
 @pytest.fixture(autouse=True)
 def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs each test where it may write, and away from the user's data sets."""
+    """Runs each test in a directory of its own, without the data sets of the user."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TOWERPACK_DATASET", str(tmp_path / "datasets"))

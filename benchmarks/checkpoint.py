@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Checkpoints: what saving costs the training that goes on, and how fast a checkpoint loads.
+"""Checkpoints: how much saving slows down training, and how fast a checkpoint loads.
 
     make bench-checkpoint
     .venv/bin/python benchmarks/checkpoint.py [--megabytes 1000] [--phase 40] [--phases 6]
 
 Saving: one run whose state (weights and Adam's moments) has that size. Phases with and without a
-`ModelSaver(every='5 s')` take turns within the run, so that whatever else the machine does falls on
-both. A step's time is that between two ends of steps, callbacks and the copy of the variables
-included. Targets: the median step at most 5% slower, p99 at most 1.5 times.
+`ModelSaver(every='5 s')` alternate within the run, so that other load on the machine affects both.
+The time of a step includes callbacks and the copies of the variables that it changes. Targets: the
+median step takes at most 5% longer, and the 99th percentile at most 1.5 times as long.
 
-Loading: as much by `SmartInit(...).load(variables)` and by `tf.train.Checkpoint.read` of its own
-checkpoint, in turns, from the page cache; the median counts. Target: at least as fast.
+Loading: a state of the same size by `SmartInit(...).load(variables)` and by
+`tf.train.Checkpoint.read` of its own checkpoint, in turns, from the page cache. The medians are
+compared. Target: at least as fast.
 
-Needs about four times the state in memory, and three times on the disk. Run it alone.
+It needs about four times the state in memory, and three times on the disk. Run it alone.
 """
 
 from __future__ import annotations
@@ -30,11 +31,10 @@ from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback, ModelSaver, StopTraining
 from towerpack.checkpoint import SmartInit, verify_checkpoint
 from towerpack.checkpoint.directory import get_checkpoint_path
-from towerpack.checkpoint.snapshot import Snapshot
-from towerpack.checkpoint.store import write_checkpoint
+from towerpack.checkpoint.store import snapshot, write_checkpoint
 from towerpack.dataflow import DataFromList
 from towerpack.models import FullyConnected, ModelDesc
-from towerpack.tower.optimizer import Adam
+from towerpack.optimizer import Adam
 from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
 
 BATCH = 64
@@ -45,7 +45,7 @@ EVERY = "5 s"
 
 
 class Wide(ModelDesc):
-    """Square layers, as wide as the size of the state asks for: weights, and two slots for each."""
+    """Square layers whose weights and two slots for each have the requested size."""
 
     def __init__(self, megabytes: float) -> None:
         self.width = int((megabytes * 1e6 / 4 / 3 / LAYERS) ** 0.5)
@@ -77,7 +77,7 @@ class SavingInTurns(ModelSaver):
 
 
 class Phases(Callback):
-    """Takes each step's time, and turns saving on and off."""
+    """Measures each step, and switches saving on and off."""
 
     def __init__(self, saver: SavingInTurns, seconds: float, phases: int):
         self.saver, self.seconds, self.phases = saver, seconds, phases
@@ -97,7 +97,7 @@ class Phases(Callback):
         self.last = now
 
     def _next_phase(self) -> None:
-        self.saver.saver.wait()  # what this phase began is not the next one's burden
+        self.saver.saver.wait()  # so that a save does not slow down the next phase
         self.phase += 1
         if self.phase == self.phases:
             raise StopTraining("the last phase is over")
@@ -120,7 +120,7 @@ def measure_saving(megabytes: float, seconds: float, phases: int, directory: Pat
     )
     launch_train_with_config(config, SimpleTrainer(jit=False))
     without, during = watch.times[False], watch.times[True]
-    print(f"steps: {len(without)} without saving, {len(during)} with {saver.saves} saves between")
+    print(f"steps: {len(without)} without saving, {len(during)} with {saver.saves} saves")
     for name, of in (("median", statistics.median), ("p99", lambda t: np.percentile(t, 99))):
         plain, burdened = of(without), of(during)
         print(
@@ -134,20 +134,17 @@ def measure_saving(megabytes: float, seconds: float, phases: int, directory: Pat
     )
 
 
-def measure_copy_and_write(variables: dict[str, Any], directory: Path) -> None:
-    snapshot = Snapshot()
+def measure_writing(variables: dict[str, Any], directory: Path) -> None:
     size = sum(variable.numpy().nbytes for variable in variables.values())
-    copies, writes, theirs = [], [], []
+    writes, theirs = [], []
     checkpoint = tf.train.Checkpoint(**{f"v{i}": v for i, v in enumerate(variables.values())})
-    taken = snapshot.take(variables)
+    taken = snapshot(variables)
     for _ in range(3):
-        copies.append(timed(lambda: snapshot.take(variables)))
         writes.append(costs(lambda: write_checkpoint(directory / "ours", taken)))
         theirs.append(costs(lambda: checkpoint.write(str(directory / "theirs"))))
     print(f"one save of {size / 1e6:.0f} MB, best of three:")
-    print(f"  the copy, which training waits for     {min(copies):7.3f} s")
     for name, of in (
-        ("the write of the copy, on the disk    ", writes),
+        ("the write of a snapshot, on the disk  ", writes),
         ("tf.train.Checkpoint.write, not fsynced", theirs),
     ):
         seconds, cpu = min(of)
@@ -192,7 +189,7 @@ def main() -> None:
         values = np.random.default_rng(0).normal(size=2_500_000).astype(np.float32)
         variables = {f"layer{i}/W": tf.Variable(values) for i in range(count)}
         directory.mkdir(exist_ok=True)
-        measure_copy_and_write(variables, directory)
+        measure_writing(variables, directory)
         measure_loading(variables, directory)
 
 

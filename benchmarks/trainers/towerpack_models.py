@@ -12,7 +12,7 @@ from towerpack.models import (
     argscope,
 )
 from towerpack.tower import add_moving_summary, add_param_summary
-from towerpack.tower.optimizer import Adam, Momentum
+from towerpack.optimizer import Adam, Momentum
 
 import tensorflow as tf
 

@@ -27,10 +27,10 @@ class TakeTurns(Callback):
     def _trigger_epoch(self):
         trainer = self.trainer
         if not self.settled:
-            way = trainer.state().get("pace")
+            way = trainer.state().get("mode")
             self.settled = way is not None
             self.turns.settings += f", {WAYS.get(way, way)}" if self.settled else ""
-        if not self.turns.done(trainer.steps_per_epoch, self.settled, trainer.waiting_seconds):
+        if not self.turns.done(trainer.steps_per_epoch, self.settled, trainer.input_source.waited):
             raise StopTraining("the benchmark is over")
 
 

@@ -23,8 +23,28 @@ __all__ = [*MODULES, *_HOME]
 
 if TYPE_CHECKING:
     # The same names for editors and type checkers, which cannot follow the table. Never executed.
+    from towerpack import optimizer
     from towerpack.callbacks import *
     from towerpack.checkpoint import *
+    from towerpack.compat.callbacks import (
+        DumpParamAsImage,
+        DumpTensor,
+        GPUMemoryTracker,
+        RunUpdateOps,
+    )
+    from towerpack.compat.checkpoint import *
+    from towerpack.compat.concurrency import *
+    from towerpack.compat.dataflow import (
+        DataFlowReentrantGuard,
+        MultiProcessMapAndBatchDataZMQ,
+        MultiProcessMapDataZMQ,
+        MultiProcessPrefetchData,
+        MultiThreadPrefetchData,
+        PrefetchData,
+        PrefetchDataZMQ,
+    )
+    from towerpack.compat.imgaug import Augmentor
+    from towerpack.compat.layers import BaseTowerContext, Deconv2D
     from towerpack.core import logger
     from towerpack.core.every import Every, every
     from towerpack.dataflow import *
@@ -34,10 +54,11 @@ if TYPE_CHECKING:
     from towerpack.input_source import *
     from towerpack.models import *
     from towerpack.monitor import *
+    from towerpack.optimizer.wrappers import *
     from towerpack.predict import *
     from towerpack.report import *
     from towerpack.tower import *
-    from towerpack.tower import gradproc, optimizer, summary, varreplace
+    from towerpack.tower import gradproc, summary, varreplace
     from towerpack.train import *
 else:
 

@@ -1,7 +1,7 @@
-"""The public names and their homes: what `from towerpack import *` gives.
+"""The public names and the modules that define them: what `from towerpack import *` gives.
 
-To publish a name, add it to its room's `__all__`, and here by `python scripts/publish_names.py`. A
-test compares the two.
+The table of names is generated: add a name to the `__all__` of its room, then run
+`python scripts/publish_names.py`. A test compares the two.
 """
 
 TF_FREE_ROOMS = ("core", "dataflow", "monitor", "report")
@@ -10,6 +10,7 @@ ROOMS = (
     *TF_FREE_ROOMS,
     "input_source",
     "tower",
+    "optimizer",
     "models",
     "checkpoint",
     "callbacks",
@@ -27,409 +28,125 @@ MODULES = {
     "gradproc": "towerpack.tower.gradproc",
     "imgaug": "towerpack.dataflow.imgaug",
     "logger": "towerpack.core.logger",
-    "optimizer": "towerpack.tower.optimizer",
+    "optimizer": "towerpack.optimizer",
     "summary": "towerpack.tower.summary",
     "varreplace": "towerpack.tower.varreplace",
 }
 
-NAMES: dict[str, tuple[str, ...]] = {
-    "towerpack.core.every": (
-        "Every",
-        "every",
-    ),
-    "towerpack.dataflow": (
-        "ArrayRecordData",
-        "AugmentImageComponent",
-        "AugmentImageComponents",
-        "AugmentImageCoordinates",
-        "BalancedData",
-        "BatchData",
-        "BatchDataByShape",
-        "BatchError",
-        "BenchResult",
-        "BoxComponent",
-        "BucketBatchData",
-        "CSVData",
-        "CacheData",
-        "CaffeLMDB",
-        "ConcatData",
-        "CorruptRecord",
-        "CurveKeys",
-        "DataFlow",
-        "DataFlowReentrantGuard",
-        "DataFlowTerminated",
-        "DataFromArrays",
-        "DataFromGenerator",
-        "DataFromIterable",
-        "DataFromList",
-        "DataFromQueue",
-        "DroppedDatapoint",
-        "ExampleData",
-        "FakeData",
-        "FilterData",
-        "FixedLenFeature",
-        "FixedSizeData",
-        "FlowIterator",
-        "FlowSequence",
-        "HDF5Data",
-        "HDF5Serializer",
-        "ImageFeature",
-        "ImageFolder",
-        "ImageFromFile",
-        "JoinData",
-        "LMDBData",
-        "LMDBDataDecoder",
-        "LMDBSerializer",
-        "LinkCounts",
-        "LinkOptions",
-        "LocallyShuffleData",
-        "MapData",
-        "MapDataComponent",
-        "MosaicData",
-        "MultiProcessMapAndBatchData",
-        "MultiProcessMapAndBatchDataZMQ",
-        "MultiProcessMapData",
-        "MultiProcessMapDataComponentSharedArray",
-        "MultiProcessMapDataZMQ",
-        "MultiProcessPrefetchData",
-        "MultiProcessRunner",
-        "MultiProcessRunnerZMQ",
-        "MultiThreadMapData",
-        "MultiThreadPrefetchData",
-        "MultiThreadRunner",
-        "NumpyColumns",
-        "NumpyFiles",
-        "NumpySerializer",
-        "ParquetData",
-        "PrefetchData",
-        "PrefetchDataZMQ",
-        "PrintData",
-        "ProxyDataFlow",
-        "RNGDataFlow",
-        "RandomChooseData",
-        "RandomMixData",
-        "RawFeature",
-        "RemoteDataZMQ",
-        "RepeatedData",
-        "RepeatedDataPoint",
-        "SVMLightData",
-        "SelectComponent",
-        "ShardData",
-        "ShuffleData",
-        "Source",
-        "TFRecordData",
-        "TFRecordSerializer",
-        "TakeData",
-        "TarData",
-        "TestDataSpeed",
-        "UnsafePickle",
-        "VarLenFeature",
-        "WeightedChooseData",
-        "WorkerDied",
-        "WorkerError",
-        "as_flow",
-        "bench",
-        "build_index",
-        "kept_workers",
-        "send_dataflow_zmq",
-        "write_arrayrecord",
-        "write_examples",
-        "write_parquet",
-        "write_tar",
-    ),
-    "towerpack.monitor": (
-        "CallbackCost",
-        "CometMLMonitor",
-        "EpochTimes",
-        "JSONWriter",
-        "MLflowMonitor",
-        "MonitorBase",
-        "Monitors",
-        "RunInfo",
-        "RunRecord",
-        "ScalarPrinter",
-        "SendMonitorData",
-        "StageClock",
-        "TFEventWriter",
-        "WandbMonitor",
-        "verdict",
-    ),
-    "towerpack.report": (
-        "RunSummary",
-        "find_runs",
-        "read_run",
-        "render_page",
-        "serve_report",
-    ),
-    "towerpack.input_source": (
-        "BatchQueueInput",
-        "DummyConstantInput",
-        "EndOfData",
-        "FeedInput",
-        "FeedfreeInput",
-        "InputSource",
-        "PlaceholderInput",
-        "QueueInput",
-        "SignatureError",
-        "StagingInput",
-        "TFDatasetInput",
-        "TensorInput",
-        "ZMQInput",
-        "apply_default_prefetch",
-        "dataflow_to_dataset",
-        "remap_input_source",
-    ),
-    "towerpack.tower": (
-        "AccumGradOptimizer",
-        "BaseTowerContext",
-        "CheckGradient",
-        "FilterNoneGrad",
-        "GlobalNormClip",
-        "GradientProcessor",
-        "MapGradient",
-        "PostProcessOptimizer",
-        "PrintGradient",
-        "ProxyOptimizer",
-        "ScaleGradient",
-        "SummaryGradient",
-        "TowerContext",
-        "TowerFunc",
-        "TowerTensorHandle",
-        "TowerTensorHandles",
-        "TracedTower",
-        "VariableAssignmentOptimizer",
-        "VariableStore",
-        "add_activation_summary",
-        "add_image_summary",
-        "add_moving_summary",
-        "add_param_summary",
-        "add_tensor_summary",
-        "apply_grad_processors",
-        "auto_reuse_variable_scope",
-        "cached_name_scope",
-        "custom_getter_scope",
-        "freeze_variables",
-        "get_current_tower_context",
-        "get_global_step_value",
-        "get_global_step_var",
-        "get_op_tensor_name",
-        "remap_variables",
-        "set_random_seed",
-        "under_name_scope",
-        "under_variable_scope",
-    ),
-    "towerpack.models": (
-        "ArgScope",
-        "AvgPooling",
-        "BNReLU",
-        "BatchNorm",
-        "BatchRenorm",
-        "ConcatWith",
-        "Conv1D",
-        "Conv2D",
-        "Conv2DTranspose",
-        "Conv3D",
-        "Deconv2D",
-        "DepthwiseConv2D",
-        "Dropout",
-        "ELU",
-        "Embedding",
-        "FixedUnPooling",
-        "FullyConnected",
-        "GELU",
-        "GRU",
-        "GlobalAvgPooling",
-        "GlobalMaxPooling",
-        "GroupNorm",
-        "InstanceNorm",
-        "LSTM",
-        "LayerNorm",
-        "LeakyReLU",
-        "LinearWrap",
-        "MaxPooling",
-        "Maxout",
-        "ModelDesc",
-        "ModelDescBase",
-        "MultiHeadAttention",
-        "PReLU",
-        "PixelShuffle",
-        "RMSNorm",
-        "ReLU",
-        "SELU",
-        "SeparableConv2D",
-        "SiLU",
-        "Sigmoid",
-        "Softmax",
-        "Softplus",
-        "SpectralNorm",
-        "SqueezeExcite",
-        "StochasticDepth",
-        "Tanh",
-        "TransformerBlock",
-        "UpSampling",
-        "VariableHolder",
-        "argscope",
-        "batch_flatten",
-        "disable_layer_logging",
-        "enable_argscope_for_function",
-        "enable_argscope_for_module",
-        "get_arg_scope",
-        "get_registered_layer",
-        "l1_regularizer",
-        "l2_regularizer",
-        "layer_register",
-        "layer_table",
-        "log_layer_table",
-        "regularize_cost",
-        "regularize_cost_from_collection",
-    ),
-    "towerpack.checkpoint": (
-        "BackgroundSaver",
-        "ChainInit",
-        "CheckpointNotWritten",
-        "CorruptCheckpoint",
-        "DictRestore",
-        "KeepBest",
-        "LoadError",
-        "LoadReport",
-        "ModelLoader",
-        "SaverRestore",
-        "SaverRestoreRelaxed",
-        "SmartInit",
-        "UntrustedFile",
-        "dump_model_params",
-        "get_all_checkpoints",
-        "get_checkpoint_path",
-        "get_model_loader",
-        "load_checkpoint_vars",
-        "load_chkpt_vars",
-        "load_run",
-        "save_checkpoint",
-        "save_checkpoint_vars",
-        "save_chkpt_vars",
-        "verify_checkpoint",
-    ),
-    "towerpack.callbacks": (
-        "BinaryClassificationStats",
-        "Callback",
-        "CallbackFactory",
-        "Callbacks",
-        "CheckNumerics",
-        "ClassReport",
-        "ClassificationError",
-        "ConfusionMatrix",
-        "DataParallelInferenceRunner",
-        "DumpParamAsImage",
-        "DumpTensor",
-        "DumpTensorAsImage",
-        "DumpTensors",
-        "EMA",
-        "EarlyStopping",
-        "EnableCallbackIf",
-        "EstimatedTimeLeft",
-        "GPUMemoryTracker",
-        "GPUUtilizationTracker",
-        "GradientNorm",
-        "GraphProfiler",
-        "GraphSummary",
-        "GraphVarParam",
-        "HostMemoryTracker",
-        "HumanHyperParamSetter",
-        "HyperParam",
-        "HyperParamSetter",
-        "HyperParamSetterWithFunc",
-        "InferenceRunner",
-        "InferenceRunnerBase",
-        "Inferencer",
-        "InjectShell",
-        "LearningRateRangeTest",
-        "MaxSaver",
-        "MergeAllSummaries",
-        "MinSaver",
-        "ModelSaver",
-        "ModelSummary",
-        "MovingAverageSummary",
-        "ObjAttrParam",
-        "PeakMemoryTracker",
-        "PeriodicCallback",
-        "PeriodicTrigger",
-        "PredictionImages",
-        "ProcessTensors",
-        "Profiler",
-        "ProgressBar",
-        "ProxyCallback",
-        "RocCurve",
-        "RunOp",
-        "RunUpdateOps",
-        "ScalarStats",
-        "ScheduledHyperParamSetter",
-        "SendStat",
-        "SimpleMovingAverage",
-        "StartProcOrThread",
-        "StatMonitorParamSetter",
-        "StopAt",
-        "StopTraining",
-        "TensorPrinter",
-        "TerminateOnNaN",
-        "ThroughputTracker",
-        "TopK",
-        "cosine",
-        "one_cycle",
-        "warmup",
-    ),
-    "towerpack.train": (
-        "AsyncMultiGPUTrainer",
-        "AutoResumeTrainConfig",
-        "DEFAULT_CALLBACKS",
-        "DEFAULT_MONITORS",
-        "GANModelDesc",
-        "GANTrainer",
-        "KerasModel",
-        "KerasPhaseCallback",
-        "KerasTrainer",
-        "MultiGPUGANTrainer",
-        "NoOpTrainer",
-        "NonFiniteCost",
-        "NonFiniteWeights",
-        "Objective",
-        "SeparateGANTrainer",
-        "SimpleTrainer",
-        "SingleCostTrainer",
-        "SyncMultiGPUTrainer",
-        "SyncMultiGPUTrainerParameterServer",
-        "SyncMultiGPUTrainerReplicated",
-        "TowerTrainer",
-        "TrainConfig",
-        "Trainer",
-        "get_num_gpu",
-        "launch_train_with_config",
-        "setup_keras_trainer",
-    ),
-    "towerpack.predict": (
-        "DataParallelOfflinePredictor",
-        "DatasetPredictorBase",
-        "FeedfreePredictor",
-        "MultiProcessDatasetPredictor",
-        "MultiThreadAsyncPredictor",
-        "MultiTowerOfflinePredictor",
-        "OfflinePredictor",
-        "OnlinePredictor",
-        "PredictConfig",
-        "PredictError",
-        "PredictorBase",
-        "SimpleDatasetPredictor",
-    ),
-    "towerpack.export": (
-        "Export",
-        "ExportError",
-        "ExportReport",
-        "GraphListing",
-        "ModelExporter",
-        "Signature",
-        "caffe_to_tower",
-        "list_graph",
-        "load_caffe",
-        "load_graph",
-        "open_export",
-    ),
+# Generated by scripts/publish_names.py.
+_TABLE = {
+    "towerpack.core.every": """
+        Every every
+    """,
+    "towerpack.dataflow": """
+        ArrayRecordData AugmentImageComponent AugmentImageComponents AugmentImageCoordinates
+        BalancedData BatchData BatchDataByShape BatchError BenchResult BoxComponent BucketBatchData
+        CSVData CacheData CaffeLMDB ConcatData CorruptRecord CurveKeys DataFlow DataFlowTerminated
+        DataFromArrays DataFromGenerator DataFromIterable DataFromList DataFromQueue
+        DroppedDatapoint ExampleData FakeData FilterData FixedLenFeature FixedSizeData FlowIterator
+        FlowSequence HDF5Data HDF5Serializer ImageFeature ImageFolder ImageFromFile JoinData
+        LMDBData LMDBDataDecoder LMDBSerializer LinkCounts LinkOptions LocallyShuffleData MapData
+        MapDataComponent MosaicData MultiProcessMapAndBatchData MultiProcessMapData
+        MultiProcessMapDataComponentSharedArray MultiProcessRunner MultiProcessRunnerZMQ
+        MultiThreadMapData MultiThreadRunner NumpyColumns NumpyFiles NumpySerializer ParquetData
+        PrintData ProxyDataFlow RNGDataFlow RandomChooseData RandomMixData RawFeature RemoteDataZMQ
+        RepeatedData RepeatedDataPoint SVMLightData SelectComponent ShardData ShuffleData Source
+        Stage TFRecordData TFRecordSerializer TakeData TarData TestDataSpeed UnsafePickle
+        VarLenFeature WeightedChooseData WorkerDied WorkerError as_flow bench build_index
+        kept_workers send_dataflow_zmq write_arrayrecord write_examples write_parquet write_tar
+    """,
+    "towerpack.monitor": """
+        CallbackCost CometMLMonitor EpochTimes JSONWriter MLflowMonitor MonitorBase Monitors RunInfo
+        RunRecord ScalarPrinter SendMonitorData StageClock TFEventWriter WandbMonitor verdict
+    """,
+    "towerpack.report": """
+        RunSummary find_runs read_run render_page serve_report
+    """,
+    "towerpack.input_source": """
+        BatchQueueInput DummyConstantInput EndOfData FeedInput FeedfreeInput InputSource
+        PlaceholderInput QueueInput SignatureError StagingInput TFDatasetInput TensorInput ZMQInput
+        apply_default_prefetch dataflow_to_dataset remap_input_source
+    """,
+    "towerpack.tower": """
+        CheckGradient FilterNoneGrad GlobalNormClip GradientProcessor MapGradient PrintGradient
+        ScaleGradient SummaryGradient TowerContext TowerFunc TowerTensorHandle TowerTensorHandles
+        TracedTower VariableStore add_activation_summary add_image_summary add_moving_summary
+        add_param_summary add_tensor_summary auto_reuse_variable_scope cached_name_scope
+        custom_getter_scope freeze_variables get_current_tower_context get_global_step_value
+        get_global_step_var get_op_tensor_name remap_variables set_random_seed under_name_scope
+        under_variable_scope
+    """,
+    "towerpack.models": """
+        ArgScope AvgPooling BNReLU BatchNorm BatchRenorm ConcatWith Conv1D Conv2D Conv2DTranspose
+        Conv3D DepthwiseConv2D Dropout ELU Embedding FixedUnPooling FullyConnected GELU GRU
+        GlobalAvgPooling GlobalMaxPooling GroupNorm InstanceNorm LSTM LayerNorm LeakyReLU LinearWrap
+        MaxPooling Maxout ModelDesc ModelDescBase MultiHeadAttention PReLU PixelShuffle RMSNorm ReLU
+        SELU SeparableConv2D SiLU Sigmoid Softmax Softplus SpectralNorm SqueezeExcite
+        StochasticDepth Tanh TransformerBlock UpSampling VariableHolder argscope batch_flatten
+        disable_layer_logging enable_argscope_for_function enable_argscope_for_module get_arg_scope
+        get_registered_layer l1_regularizer l2_regularizer layer_register layer_table
+        log_layer_table regularize_cost regularize_cost_from_collection
+    """,
+    "towerpack.checkpoint": """
+        BackgroundSaver ChainInit CheckpointNotWritten CorruptCheckpoint KeepBest LoadError
+        LoadReport ModelLoader SmartInit UntrustedFile dump_model_params get_all_checkpoints
+        get_checkpoint_path load_checkpoint_vars load_run save_checkpoint save_checkpoint_vars
+        verify_checkpoint
+    """,
+    "towerpack.callbacks": """
+        BinaryClassificationStats Callback CallbackFactory Callbacks CheckNumerics ClassReport
+        ClassificationError ConfusionMatrix DataParallelInferenceRunner DumpTensorAsImage
+        DumpTensors EMA EarlyStopping EnableCallbackIf EstimatedTimeLeft GPUUtilizationTracker
+        GradientNorm GraphProfiler GraphSummary GraphVarParam HostMemoryTracker
+        HumanHyperParamSetter HyperParam HyperParamSetter HyperParamSetterWithFunc InferenceRunner
+        InferenceRunnerBase Inferencer InjectShell LearningRateRangeTest MaxSaver MergeAllSummaries
+        MinSaver ModelSaver ModelSummary MovingAverageSummary ObjAttrParam PeakMemoryTracker
+        PeriodicCallback PeriodicTrigger PredictionImages ProcessTensors Profiler ProgressBar
+        ProxyCallback RocCurve RunOp ScalarStats ScheduledHyperParamSetter SendStat
+        SimpleMovingAverage StartProcOrThread StatMonitorParamSetter StopAt StopTraining
+        TensorPrinter TerminateOnNaN ThroughputTracker TopK cosine one_cycle warmup
+    """,
+    "towerpack.train": """
+        AsyncMultiGPUTrainer AutoResumeTrainConfig DEFAULT_CALLBACKS DEFAULT_MONITORS GANModelDesc
+        GANTrainer KerasModel KerasPhaseCallback KerasTrainer MultiGPUGANTrainer NoOpTrainer
+        NonFiniteCost NonFiniteWeights Objective SeparateGANTrainer SimpleTrainer SingleCostTrainer
+        SyncMultiGPUTrainer SyncMultiGPUTrainerParameterServer SyncMultiGPUTrainerReplicated
+        TowerTrainer TrainConfig Trainer get_num_gpu launch_train_with_config setup_keras_trainer
+    """,
+    "towerpack.predict": """
+        DataParallelOfflinePredictor DatasetPredictorBase FeedfreePredictor
+        MultiProcessDatasetPredictor MultiThreadAsyncPredictor MultiTowerOfflinePredictor
+        OfflinePredictor OnlinePredictor PredictConfig PredictError PredictorBase
+        SimpleDatasetPredictor
+    """,
+    "towerpack.export": """
+        Export ExportError ExportReport GraphListing ModelExporter Signature caffe_to_tower
+        list_graph load_caffe load_graph open_export
+    """,
+    "towerpack.optimizer.wrappers": """
+        AccumGradOptimizer PostProcessOptimizer ProxyOptimizer VariableAssignmentOptimizer
+        apply_grad_processors
+    """,
+    "towerpack.compat.callbacks": """
+        DumpParamAsImage DumpTensor GPUMemoryTracker RunUpdateOps
+    """,
+    "towerpack.compat.checkpoint": """
+        DictRestore SaverRestore SaverRestoreRelaxed get_model_loader load_chkpt_vars
+        save_chkpt_vars
+    """,
+    "towerpack.compat.concurrency": """
+        DIE LoopThread OrderedContainer OrderedResultGatherProc StoppableThread enable_death_signal
+        ensure_proc_terminate mask_sigint start_proc_mask_signal subproc_call
+    """,
+    "towerpack.compat.dataflow": """
+        DataFlowReentrantGuard MultiProcessMapAndBatchDataZMQ MultiProcessMapDataZMQ
+        MultiProcessPrefetchData MultiThreadPrefetchData PrefetchData PrefetchDataZMQ
+    """,
+    "towerpack.compat.imgaug": """
+        Augmentor
+    """,
+    "towerpack.compat.layers": """
+        BaseTowerContext Deconv2D
+    """,
 }
+NAMES = {module: tuple(names.split()) for module, names in _TABLE.items()}

@@ -19,8 +19,7 @@ import tempfile
 from collections.abc import Iterator
 
 from towerpack.core import logger
-from towerpack.core.collector import collector_at_rest
-from towerpack.core.optional import require
+from towerpack.core.optional import require, without_garbage_collection
 
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -63,7 +62,7 @@ if not _was_first:
 # At level 2 errors still show; level 0 asks for everything.
 _wants_all = os.environ.setdefault(LOG_LEVEL, "2") == "0"
 
-with contextlib.nullcontext() if _wants_all else without_chatter(), collector_at_rest():
+with contextlib.nullcontext() if _wants_all else without_chatter(), without_garbage_collection():
     tf = require("tensorflow", extra="tf")
 v1 = tf.compat.v1
 

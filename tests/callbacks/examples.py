@@ -12,8 +12,8 @@ from typing import Any
 import towerpack.callbacks as room
 from tests.callbacks.training import STEPS
 from tests.tiny_model import tiny_arrays, tiny_flow
-from towerpack.callbacks import Callback, base, inference, trigger
-from towerpack.core.threads import StoppableThread
+from towerpack.callbacks import Callback, base, inference, saver, trigger
+from towerpack.core.concurrency import StoppableThread
 
 ALL, LAST, NONE = "every step", "the last step of each epoch", "none"
 
@@ -79,7 +79,7 @@ EXAMPLES: dict[str, Example] = {
                 room.ScalarStats("cost"),
                 room.ClassificationError(),
                 room.BinaryClassificationStats("decision", "is_positive"),
-                room.ClassReport(picture=False, per_class=True),
+                room.ClassReport(picture=False),
                 room.TopK(k=[1, 2]),
                 room.RocCurve("score", "is_positive", picture=False),
             ],
@@ -122,7 +122,6 @@ EXAMPLES: dict[str, Example] = {
     ),
     "RunOp": Example(lambda: room.RunOp(lambda: None)),
     "RunOp(run_step)": Example(lambda: room.RunOp(lambda trainer: None, run_step=True), ALL),
-    "RunUpdateOps": Example(room.RunUpdateOps),
     "ScheduledHyperParamSetter": Example(
         lambda: room.ScheduledHyperParamSetter("learning_rate", [(0, 0.1), (1, 0.2), (2, 0)])
     ),
@@ -159,6 +158,7 @@ ABSTRACT = {
     room.Callbacks,
     room.HyperParamSetter,
     inference.InferenceRunnerBase,
+    saver.Saver,
     trigger.MaskedCallback,
 }
 NEED_GPU = {room.GPUUtilizationTracker, room.PeakMemoryTracker}

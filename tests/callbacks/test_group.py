@@ -10,7 +10,7 @@ from towerpack.callbacks import (
     Callbacks,
     PeriodicCallback,
     ProxyCallback,
-    RunUpdateOps,
+    RunOp,
     group,
 )
 
@@ -34,8 +34,8 @@ def test_a_callback_of_functions():
 
 
 def test_a_proxy_says_what_it_stands_for():
-    assert str(ProxyCallback(PeriodicCallback(RunUpdateOps(), 5))) == (
-        "ProxyCallback(PeriodicCallback(RunUpdateOps))"
+    assert str(ProxyCallback(PeriodicCallback(RunOp(print), 5))) == (
+        "ProxyCallback(PeriodicCallback(RunOp))"
     )
     with pytest.raises(TypeError, match="expected a callback"):
         ProxyCallback(print)
@@ -44,9 +44,9 @@ def test_a_proxy_says_what_it_stands_for():
 
 
 def test_slow_callbacks_are_named(monkeypatch, caplog):
-    run([RunUpdateOps()], epochs=1)
+    run([RunOp(lambda: None)], epochs=1)
     assert "callbacks took" not in caplog.text
     monkeypatch.setattr(group, "SLOW_SECONDS", 0.0)
     monkeypatch.setattr(group, "SLOW_SHARE", 0.0)
-    run([RunUpdateOps()], epochs=1)
-    assert re.search(r"callbacks took .* the slowest: RunUpdateOps .* s", caplog.text)
+    run([RunOp(lambda: None)], epochs=1)
+    assert re.search(r"callbacks took .* the slowest: RunOp .* s", caplog.text)

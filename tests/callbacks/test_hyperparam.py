@@ -22,8 +22,8 @@ from towerpack.callbacks import (
 )
 from towerpack.callbacks.range_test import steepest_rate
 from towerpack.core import logger
+from towerpack.optimizer import SGD
 from towerpack.tower import VariableStore, get_current_tower_context
-from towerpack.tower.optimizer import SGD
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_a_run_that_begins_in_the_middle_of_a_schedule_gets_what_is_due(caplog):
         )
         run([setter, Later()], epochs=2, resume=first.saved[0])
         assert seen == [pytest.approx(expected)]
-    assert "after epoch 1, where this run begins; it was 0.5" in caplog.text
+    assert "changes from 0.5 to 0.1, the scheduled value after epoch 1" in caplog.text
 
 
 SCHEDULE = [(0, 0.1), (2, 0.01), (3, 0.001), (5, 0.5)]

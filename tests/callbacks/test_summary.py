@@ -135,10 +135,8 @@ def test_tensorboard_shows_the_graph_of_a_run(tmp_path, options):
 
 
 def test_the_model_as_a_table(caplog):
-    run([ModelSummary(), ModelSummary(limit=1)], epochs=1, model=Model())
-    whole, short = (r.message for r in caplog.records if "the model:" in r.getMessage())
+    run([ModelSummary()], epochs=1, model=Model())
+    (whole,) = (r.message for r in caplog.records if "the model:" in r.getMessage())
     assert "fc/W   4x3              12  float32" in whole
     assert "fc/b   3                 3  float32" in whole
     assert "2 trainable variables: 15 numbers" in whole
-    assert "fc/b" not in short
-    assert "... and 1 smaller variables" in short

@@ -4,8 +4,7 @@ import pytest
 from tests.callbacks.training import STEPS, run
 from towerpack._tensorflow import tf
 from towerpack.callbacks import (
-    DumpParamAsImage,
-    DumpTensor,
+    DumpTensorAsImage,
     DumpTensors,
     PeriodicTrigger,
     PredictionImages,
@@ -41,7 +40,6 @@ def test_tensors_are_logged_with_their_step(caplog):
 
 def test_tensors_are_dumped_as_npz(directory):
     run([DumpTensors(["cost", "x"])], epochs=1)
-    assert DumpTensor is DumpTensors
     files = sorted(directory.glob("*.npz"))
     assert [file.name for file in files] == [f"DumpTensor-{n}.npz" for n in range(1, STEPS + 1)]
     with np.load(files[0], allow_pickle=False) as arrays:
@@ -55,7 +53,7 @@ def test_dumping_needs_a_directory():
 
 
 def test_a_variable_as_a_picture(directory):
-    result = run([DumpParamAsImage("fc/W", "weights", lambda w: np.abs(w) / 10)], epochs=2)
+    result = run([DumpTensorAsImage("fc/W", "weights", lambda w: np.abs(w) / 10)], epochs=2)
     assert result.alone == []
     names = sorted(file.name for file in directory.glob("*.png"))
     assert names == ["weights-ep001-0.png", "weights-ep002-0.png"]
@@ -64,7 +62,7 @@ def test_a_variable_as_a_picture(directory):
 
 
 def test_a_tensor_as_pictures_of_the_step_of_the_trigger(directory):
-    pictures = PeriodicTrigger(DumpParamAsImage("picture", scale=1), every_k_steps=4)
+    pictures = PeriodicTrigger(DumpTensorAsImage("picture", scale=1), every_k_steps=4)
     seen = []
     result = run([pictures, ProcessTensors("picture", seen.append)], epochs=1)
     names = sorted(file.name for file in directory.glob("*.png"))
@@ -76,7 +74,7 @@ def test_a_tensor_as_pictures_of_the_step_of_the_trigger(directory):
 
 def test_what_is_no_picture_is_refused(directory):
     with pytest.raises(ValueError, match="pass a map_func"):
-        run([DumpParamAsImage("fc/b")], epochs=1)
+        run([DumpTensorAsImage("fc/b")], epochs=1)
 
 
 def test_predictions_as_pictures():

@@ -18,7 +18,7 @@ from towerpack.callbacks import (
     StartProcOrThread,
     user_code,
 )
-from towerpack.core.threads import StoppableThread
+from towerpack.core.concurrency import StoppableThread
 
 
 def test_run_op_takes_functions_of_nothing_and_of_the_trainer():

@@ -15,8 +15,8 @@ from towerpack.callbacks import Callback, CallbackFactory
 from towerpack.core import logger
 from towerpack.input_source import QueueInput
 from towerpack.monitor import MonitorBase
+from towerpack.optimizer import SGD
 from towerpack.tower import add_tensor_summary
-from towerpack.tower.optimizer import SGD
 from towerpack.train import SimpleTrainer
 
 # The logger is prepared at its first use; `caplog` sees it only if that comes before the test.

@@ -34,7 +34,7 @@ from towerpack.dataflow import (
     imgaug,
 )
 from towerpack.models import Dropout, FullyConnected, ModelDesc
-from towerpack.tower.optimizer import Adam
+from towerpack.optimizer import Adam
 from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
 
 SAMPLES, BATCH, EPOCHS = 64, 8, 5

@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 
 from tests.tiny_model import TinyModel, tiny_flow
+from towerpack import optimizer
 from towerpack._tensorflow import tf
 from towerpack.callbacks import EMA
 from towerpack.checkpoint import (
     ChainInit,
-    DictRestore,
     LoadError,
-    SaverRestore,
-    SaverRestoreRelaxed,
     SmartInit,
     load_checkpoint_vars,
     save_checkpoint,
@@ -19,7 +17,6 @@ from towerpack.checkpoint import (
 )
 from towerpack.checkpoint.directory import write_state
 from towerpack.checkpoint.variables import model_variables
-from towerpack.tower import optimizer
 from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
 
 
@@ -53,14 +50,13 @@ def test_a_misfit_changes_nothing_and_is_said_with_both_sides(variables):
     assert list(report.mismatched) == ["conv0/W"]
 
 
-def test_equal_sizes_are_reshaped_from_dicts_and_relaxed_checkpoints_only(tmp_path, variables):
+def test_equal_sizes_are_reshaped_from_dicts_and_on_request(tmp_path, variables):
     values = {"conv0/W": np.ones([3, 2], np.float32)}
-    report = DictRestore(values).load(variables)
+    report = SmartInit(values).load(variables)
     assert report.changed == {"conv0/W": "reshaped from [3, 2] to [2, 3]"}
     path = save_checkpoint(values, tmp_path / "model-1")
     with pytest.raises(LoadError, match="ignore_mismatch"):
-        SaverRestore(path).load(variables)
-    assert SaverRestoreRelaxed(path).load(variables).loaded == ["conv0/W"]
+        SmartInit(path).load(variables)
     assert SmartInit(path, ignore_mismatch=True).load(variables).loaded == ["conv0/W"]
 
 
@@ -200,13 +196,7 @@ def test_what_was_not_chosen_is_not_said_to_be_missing_in_the_file(variables, ca
     values = {"conv0/W": np.ones([2, 3], np.float32), "global_step": np.int64(3)}
     report = SmartInit(values, ignore="conv0/*").load(variables)
     assert report.missing == report.not_chosen == ["conv0/W"]
-    assert "conv0/W  it is there, but was not chosen" in capsys.readouterr().err
-
-
-def test_the_old_arguments_of_a_checkpoint(tmp_path, variables):
-    path = save_checkpoint({"W": np.zeros([2, 3]), "x": np.ones(1)}, tmp_path / "model-1")
-    report = SaverRestore(path, prefix="conv0", ignore=["x:0"]).load(variables)
-    assert (report.loaded, report.unused) == (["conv0/W"], [])
+    assert "conv0/W  it is in the file but was not chosen" in capsys.readouterr().err
 
 
 def test_a_chain_loads_one_after_the_other(tmp_path, variables):

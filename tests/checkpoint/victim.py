@@ -1,22 +1,29 @@
 """Processes that save, to be killed, starved and watched.
 
-    python victim.py forever DIRECTORY      saves again and again until it is killed
     python victim.py background DIRECTORY   saves in the background, large, until that raises
     python victim.py once DIRECTORY         saves one checkpoint and makes it the latest
 
-They import the writing half of the checkpoint room alone, without the room's `__init__`, which
-would load TensorFlow: a victim must be up in a moment.
+`save_forever` runs in forks of a process that has loaded TensorFlow, so that it starts at once.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
-import types
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
+
+from towerpack._tensorflow import tf
+from towerpack.checkpoint.background import BackgroundSaver, CheckpointNotWritten
+from towerpack.checkpoint.directory import (
+    get_all_checkpoints,
+    sound_checkpoints,
+    step_of,
+    write_state,
+)
+from towerpack.checkpoint.store import recover, remove_checkpoint, save_checkpoint
 
 SIZES = {"conv/W": 400_000, "conv/W/Adam": 400_000, "fc/b": 10}  # 6.4 MB
 
@@ -27,20 +34,14 @@ def values(step: int) -> dict[str, np.ndarray]:
     return arrays | {"global_step": np.array(step)}
 
 
-def _without_tensorflow() -> None:
-    room = types.ModuleType("towerpack.checkpoint")
-    package = importlib.util.find_spec("towerpack")
-    room.__path__ = [str(Path(package.origin).parent / "checkpoint")]
-    sys.modules["towerpack.checkpoint"] = room
+def save_forever(directory: Path, names: Connection) -> None:
+    """Does what a saver does: a checkpoint, the file `checkpoint`, outdated ones removed.
 
-
-def save_forever(directory: Path) -> None:
-    """What a saver does: a checkpoint, the file `checkpoint`, then the outdated ones removed."""
-    from towerpack.checkpoint.directory import get_all_checkpoints, sound_checkpoints, step_of
-    from towerpack.checkpoint.store import recover, save_checkpoint
-
+    First it sends the names of the files that it found after it had tidied up.
+    """
+    tf.constant(0)  # TensorFlow starts its threads now
     recover(directory)
-    print("files", *sorted(os.listdir(directory)), flush=True)
+    names.send(sorted(os.listdir(directory)))
     latest = next(sound_checkpoints(directory), None)
     kept = get_all_checkpoints(directory)
     step = 0 if latest is None else step_of(latest)
@@ -51,9 +52,6 @@ def save_forever(directory: Path) -> None:
 
 
 def make_latest(directory: Path, step: int, kept: list[str]) -> list[str]:
-    from towerpack.checkpoint.directory import write_state
-    from towerpack.checkpoint.store import remove_checkpoint, save_checkpoint
-
     prefix = save_checkpoint(
         values(step), directory / f"model-{step}", run={"state": {"global_step": step}}, step=step
     )
@@ -65,8 +63,6 @@ def make_latest(directory: Path, step: int, kept: list[str]) -> list[str]:
 
 
 def save_in_background(directory: Path) -> None:
-    from towerpack.checkpoint.background import BackgroundSaver, CheckpointNotWritten
-
     saver = BackgroundSaver()
     try:
         for step in range(2, 9):
@@ -78,13 +74,8 @@ def save_in_background(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    _without_tensorflow()
     what, where = sys.argv[1], Path(sys.argv[2])
-    if what == "forever":
-        save_forever(where)
-    elif what == "background":
+    if what == "background":
         save_in_background(where)
     else:
         make_latest(where, 1, [])
-    if "tensorflow" in sys.modules:
-        raise SystemExit("a victim must not import TensorFlow")

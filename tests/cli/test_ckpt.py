@@ -68,7 +68,7 @@ def test_diff_says_what_differs_and_by_how_much(run):
 
 
 def test_F11_verify_names_the_file_and_the_tensor(run):
-    assert call("verify", run).count("sound") == 3
+    assert call("verify", run).count("intact") == 3
     data = run / "model-2.data-00000-of-00001"
     content = bytearray(data.read_bytes())
     content[3] ^= 1
@@ -77,7 +77,7 @@ def test_F11_verify_names_the_file_and_the_tensor(run):
     assert "model-2: DAMAGED" in output
     assert "tensor 'conv0/W' is damaged" in output
     assert "tensor 'conv0/W/Adam'" not in output
-    assert call("verify", run / "model-1").endswith("sound\n")
+    assert call("verify", run / "model-1").endswith("intact\n")
     data.write_bytes(content[:10])
     assert "has 10 bytes instead of" in call("verify", run / "model-2", code=1)
 
@@ -116,5 +116,5 @@ def test_prune_keeps_the_latest_and_the_best(run):
     assert "removed" in output
     assert not list(run.glob("model-1.*"))
     assert (run / "min-error.index").exists()
-    assert call("verify", run).count("sound") == 2
+    assert call("verify", run).count("intact") == 2
     assert "1 checkpoints stay" in call("prune", run, "--keep", 1)

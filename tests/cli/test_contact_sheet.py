@@ -48,7 +48,7 @@ def test_a_sheet_is_written(files):
         (("red.png", "chain.py:augs"), "chain.py has no 'augs'"),
         (("red.png", "chain.py:number"), "expected an ImageAugmentor, received 5"),
         (("red.png", "none.py:x"), "none.py"),
-        (("none.png", "chain.py:made"), "no file none.png"),
+        (("none.png", "chain.py:made"), "none.png cannot be read"),
         (("text.png", "chain.py:made"), "not an image"),
         (("red.png", "chain.py:made", "--output", "x.txt"), ".png or .jpg, received x.txt"),
     ],

@@ -44,7 +44,7 @@ def test_convert_info_and_verify(ending):
     sheet = cv2.imread("sheet.png")
     assert sheet.shape == contact_sheet([("", POINTS[0][0])] * 9).shape
     result = run("verify", target)
-    assert result.exit_code == 0 and "9 sound records, 0 damaged" in result.output
+    assert result.exit_code == 0 and "9 intact records, 0 damaged" in result.output
     assert run("convert", "a.lmdb", target).exit_code == 1  # never over another
 
 
@@ -88,7 +88,7 @@ def test_F12_verify_names_the_damaged_records_and_convert_leaves_them_out():
     result = run("verify", "a.tfrecord")
     assert result.exit_code == 1
     assert "a.tfrecord, record 2 at" in result.output and "record 5 at" in result.output
-    assert "7 sound records, 2 damaged" in result.output
+    assert "7 intact records, 2 damaged" in result.output
     assert run("convert", "a.tfrecord", "b.tfrecord").exit_code == 1
     assert not Path("b.tfrecord").exists()
     result = run("convert", "a.tfrecord", "b.tfrecord", "--skip-damaged")

@@ -37,12 +37,17 @@ class OldProxy(df.ProxyDataFlow):
             yield [*datapoint, "old"]
 
 
-class OldNames(DataFlow):
-    def get_data(self) -> Iterator[Any]:
-        yield from ([i] for i in range(4))
-
-    def size(self) -> int:
+class Squares(DataFlow):
+    def __len__(self) -> int:
         return 4
+
+    def rows(self, indices: Any, epoch: Any) -> list[Any]:
+        return [[int(i), int(i) ** 2] for i in indices]
+
+
+class Doubled(df.Stage):
+    def apply(self, rows: list[Any], indices: Any, epoch: Any) -> list[Any]:
+        return [None if row is None else [*row, *row] for row in rows]
 
 
 class CallsSuper(df.DataFromList):
@@ -157,7 +162,7 @@ def first_of_two(df_lists: list[DataFlow]) -> DataFlow:
 
 
 SOURCES = [
-    Example("DataFlow old names", OldNames, DataFlow),
+    Example("DataFlow by index", Squares, DataFlow),
     Example("RNGDataFlow", Random, df.RNGDataFlow, random=True),
     Example("ProxyDataFlow", lambda: df.ProxyDataFlow(listed()), df.ProxyDataFlow, random=True),
     Example("ProxyDataFlow generator", lambda: OldProxy(listed()), df.ProxyDataFlow, random=True),
@@ -190,6 +195,10 @@ SOURCES = [
 ]
 
 STAGES = [
+    *[
+        Example(f"Stage-{name}", lambda make=make: Doubled(make()), df.Stage, random=True)
+        for name, make in INPUTS.items()
+    ],
     *stage("MapData", lambda ds: df.MapData(ds, lambda dp: [*dp, "mapped"])),
     *stage("MapData rng", lambda ds: df.MapData(ds, noisy, seed=9)),
     *stage("MapData drops", lambda ds: df.MapData(ds, lambda dp: dp if dp[0] % 2 else None)),

@@ -7,6 +7,7 @@ twice: `tests/dataflow/remote` says what holds of it.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import json
@@ -18,8 +19,8 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from towerpack.dataflow import BatchData, DataFlow, DroppedDatapoint, MapData
-from towerpack.dataflow.base import Pass
+from towerpack.dataflow import BatchData, DataFlow, DroppedDatapoint, FlowIterator, MapData
+from towerpack.dataflow.epoch import Epoch
 from towerpack.dataflow.stacking import stack_rows
 from towerpack.dataflow.statistics import walk
 
@@ -91,8 +92,11 @@ def law_iter_begins_the_epochs_in_turn(example: Example) -> None:
     expected = [example.stream(example.make(), epoch) for epoch in range(2)]
     found = []
     for _ in range(2):
-        with iter(flow) as iterator:
+        with contextlib.closing(iter(flow)) as iterator:
             found.append(example.rest(iterator))
+            plain = not isinstance(iterator, FlowIterator)
+    if plain:  # the author's own generator, which knows nothing of epochs
+        del found[1:], expected[1:]
     assert found == expected
 
 
@@ -233,31 +237,29 @@ def law_indices_give_what_iterating_gives(example: Example) -> None:
     if _refuses_indices(flow):
         return
     for epoch in (0, 1):
-        pass_, whole = Pass(epoch), example.stream(flow, epoch)
-        indices = range(flow.span())
-        one_by_one = [flow.get(index, pass_) for index in indices]
+        handle, whole = Epoch(epoch), example.stream(flow, epoch)
+        indices = range(flow.num_indices())
+        one_by_one = [flow.read([index], handle)[0] for index in indices]
         assert [frozen(x) for x in one_by_one if x is not None] == whole
         assert flow.drops is not False or len(one_by_one) == len(whole)
-        backwards = flow.get_rows(np.array(indices[::-1], dtype=np.int64), pass_)
+        backwards = flow.read(np.array(indices[::-1], dtype=np.int64), handle)
         assert [frozen(x) for x in backwards[::-1]] == [frozen(x) for x in one_by_one]
-        lazily = flow.each_row(indices[::-1], pass_)
-        assert [frozen(x) for x in lazily] == [frozen(x) for x in backwards]
         some = [index for index in indices if one_by_one[index] is not None][::2]
         if some and _stackable([one_by_one[index] for index in some]):
             expected = stack_rows([one_by_one[index] for index in some])
-            assert frozen(flow.gather(some, pass_)) == frozen(expected)
+            assert frozen(flow.read_batch(some, handle)) == frozen(expected)
         if epoch == 0 and some:
             assert frozen(flow[some[-1]]) == frozen(one_by_one[some[-1]])
             assert frozen(flow[some[-1] - len(indices)]) == frozen(one_by_one[some[-1]])
     with pytest.raises(IndexError):
-        flow[flow.span()]
+        flow[flow.num_indices()]
 
 
 def _refuses_indices(flow: DataFlow) -> bool:
     """Whether a stage counts datapoints of which a function dropped some: it must say so."""
     try:
-        for index in range(flow.span()):
-            flow.get(index, Pass())
+        for index in range(flow.num_indices()):
+            flow.read([index], Epoch())
     except DroppedDatapoint:
         return any(below.drops is None for below in walk(flow))
     return False
@@ -293,7 +295,7 @@ def law_a_map_above_draws_the_same_wherever_it_runs(example: Example) -> None:
     flow = noisy(example.make())
     assert example.stream(flow) == example.stream(noisy(example.make()))
     if flow.random_access and not _refuses_indices(flow):
-        by_index = [flow.get(index, Pass()) for index in range(flow.span())]
+        by_index = [flow.read([index], Epoch())[0] for index in range(flow.num_indices())]
         assert [frozen(x) for x in by_index if x is not None] == example.stream(flow)
 
 

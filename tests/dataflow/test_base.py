@@ -11,45 +11,21 @@ from towerpack.dataflow import (
     DataFlow,
     DataFromList,
     DroppedDatapoint,
+    FlowIterator,
     FlowSequence,
     JoinData,
     MapData,
-    MultiProcessRunner,
     PrintData,
     ProxyDataFlow,
     TestDataSpeed,
     as_flow,
 )
-from towerpack.dataflow.base import Pass
+from towerpack.dataflow.epoch import Epoch
+from towerpack.dataflow.stage.base import Stage
 
 
 def noisy(flow):
     return MapData(flow, lambda dp, rng: [dp, rng.integers(10**9)])
-
-
-def test_old_callers_may_call_what_they_used_to():
-    flow = in_order(3)
-    flow.reset_state()
-    assert list(flow.get_data()) == [[0, 0], [1, 10], [2, 20]]
-    assert flow.size() == 3
-
-
-def test_a_flow_written_by_old_names_is_iterable_and_resumable():
-    class Old(DataFlow):
-        def get_data(self):
-            yield from ([i] for i in range(3))
-
-        def size(self):
-            return 3
-
-    flow = Old()
-    assert len(flow) == 3
-    iterator = iter(flow)
-    next(iterator)
-    state = iterator.state()
-    rest = list(iterator)
-    iterator.restore(state)
-    assert list(iterator) == rest == [[1], [2]]
 
 
 def test_a_generator_stage_sees_the_epoch_of_its_pass():
@@ -64,7 +40,7 @@ def test_two_generator_stages_joined_are_not_shuffled_alike():
     assert any(one != other for one, other in pairs)
 
 
-def test_self_rng_is_renewed_for_every_pass_and_follows_the_seed():
+def test_self_rng_is_renewed_for_every_epoch_and_follows_the_seed():
     flow = Random()
     assert list(flow.iterate(0)) == list(flow.iterate(0)) != list(flow.iterate(1))
     flow.seed = 1
@@ -178,7 +154,7 @@ def test_restoring_a_position_of_another_data_set_is_refused():
     with pytest.raises(ValueError, match="cannot go to datapoint 9: the flow ended after 7"):
         Random().iterate().restore({"epoch": 0, "at": {"count": 9}})
     with pytest.raises(
-        ValueError, match="is not one of this pipeline .BatchData.: it has no 'input"
+        ValueError, match="does not fit this pipeline .BatchData.: it has no 'input"
     ):
         BatchData(Random(), 2).iterate().restore({"epoch": 0, "at": {"index": 3}})
     with pytest.raises(ValueError, match="expected a state with 'epoch' and 'at'"):
@@ -191,12 +167,12 @@ def test_an_iterator_is_a_context_manager():
     assert list(iterator) == []
 
 
-def test_a_pass_keeps_its_inputs_passes():
-    pass_ = Pass(3, (1,))
-    assert pass_.input(2) is pass_.input(2)
-    assert pass_.input(2) == Pass(3, (1, 2))
-    assert pass_.at_epoch(3) is pass_
-    assert pickle.loads(pickle.dumps(pass_)) == pass_
+def test_an_epoch_keeps_those_of_its_inputs():
+    epoch = Epoch(3, (1,))
+    assert epoch.input(2) is epoch.input(2)
+    assert epoch.input(2) == Epoch(3, (1, 2))
+    assert epoch.at(3) is epoch
+    assert pickle.loads(pickle.dumps(epoch)) == epoch
 
 
 def test_a_dropped_datapoint_travels_between_processes():
@@ -209,66 +185,20 @@ def test_a_stage_made_of_an_iterable_needs_no_source():
     assert list(itertools.islice(ProxyDataFlow(range(10**9)), 2)) == [0, 1]
 
 
-class Opens(Random):
-    """As flows of old scripts: what they need is opened in `reset_state`."""
-
-    opened = 0
-
-    def reset_state(self):
-        super().reset_state()
-        self.opened += 1
-        self.handle = open(__file__)  # noqa: SIM115 (cannot travel to another process)
-
-    def __iter__(self):
-        assert self.handle.readable()
-        yield from super().__iter__()
-
-    def __del__(self):
-        if "handle" in self.__dict__:
-            self.handle.close()
+def test_self_rng_may_be_used_outside_of_an_iterator():
+    assert 0 <= Random().rng.rand() < 1
 
 
-class OpensByIndex(Opens):
-    random_access = True
-
-    def get(self, index, pass_):
-        assert self.handle.readable()
-        return [index, index]
-
-    def iterator(self, pass_):
-        return DataFlow.iterator(self, pass_)
+def test_the_author_s_generator_is_what_iter_gives():
+    assert list(iter(Random(3))) == list(Random(3).iterate(0))
+    assert not isinstance(iter(Random(3)), FlowIterator)
 
 
-@pytest.mark.parametrize("kind", [Opens, OpensByIndex])
-@pytest.mark.parametrize(
-    "use",
-    [
-        list,
-        lambda flow: list(BatchData(MapData(flow, list), 2)),
-        lambda flow: list(JoinData([flow, in_order()])),
-        lambda flow: [flow.reset_state(), list(flow), list(flow)],
-        lambda flow: [MapData(flow, list).reset_state(), list(MapData(flow, list))],
-        lambda flow: flow.random_access and MapData(flow, list)[0],
-        lambda flow: flow.random_access and MapData(flow, list).get_rows([1], Pass()),
-    ],
-)
-def test_reset_state_of_a_user_is_called_once_before_the_first_use(kind, use):
-    flow = kind()
-    assert flow.opened == 0
-    if use(flow) is not False:
-        assert flow.opened == 1
+def test_a_stage_that_can_only_read_by_index_says_so():
+    class OnlyRows(Stage):
+        def rows(self, indices, epoch):
+            return self.ds.read(indices, epoch)
 
-
-def test_reset_state_is_called_in_the_workers_and_not_here():
-    for kind in (Opens, OpensByIndex):
-        flow = kind()
-        runner = MultiProcessRunner(BatchData(flow, 2), 2, 1)
-        runner.reset_state()
-        assert len(list(runner)) == 3
-        assert flow.opened == 0
-
-
-def test_self_rng_may_be_used_outside_of_a_pass():
-    flow = Random()
-    flow.reset_state()
-    assert 0 <= flow.rng.rand() < 1
+    assert list(OnlyRows(listed())) == list(listed())
+    with pytest.raises(TypeError, match="OnlyRows has to iterate over its input; define `apply"):
+        OnlyRows(Random()).iterate()

@@ -9,11 +9,18 @@ from towerpack.dataflow import (
     BucketBatchData,
     DataFromArrays,
     DroppedDatapoint,
+    LocallyShuffleData,
     MapData,
+    MultiProcessRunner,
+    ProxyDataFlow,
     RepeatedData,
+    SelectComponent,
+    ShuffleData,
+    TakeData,
 )
-from towerpack.dataflow.base import Pass
-from towerpack.dataflow.padding import pad_rows
+from towerpack.dataflow.base import Batching
+from towerpack.dataflow.epoch import Epoch
+from towerpack.dataflow.stage.bucket import pad_rows
 
 
 def firsts(flow, epoch=0):
@@ -57,9 +64,9 @@ def test_a_function_is_called_once_for_each_datapoint_also_when_it_drops():
 def test_by_index_a_dropped_datapoint_is_an_error_that_says_what_to_do():
     flow = BatchData(dropping(), 2)
     with pytest.raises(BatchError, match=r"MultiProcessMapData\(ds, num_proc, func\) before this"):
-        flow.get_rows(range(flow.span()), Pass())
+        flow.read(range(flow.num_indices()), Epoch())
     with pytest.raises(DroppedDatapoint, match="FilterData"):
-        BatchData(dropping(), 2, use_list=True).get_rows(range(4), Pass())
+        BatchData(dropping(), 2, use_list=True).read(range(4), Epoch())
     assert not BatchData(filtered(), 2).random_access
 
 
@@ -73,9 +80,9 @@ def test_arrays_are_indexed_as_a_whole():
     seen = []
 
     class Watched(DataFromArrays):
-        def gather(self, indices, pass_):
+        def gather(self, indices, epoch):
             seen.append(list(indices))
-            return super().gather(indices, pass_)
+            return super().gather(indices, epoch)
 
     assert [batch[0].tolist() for batch in BatchData(Watched(x), 5)] == [
         x[:5].tolist(),
@@ -92,7 +99,7 @@ def test_batches_go_where_the_pass_says():
         return made[-1]
 
     for source in (in_order(), DataFromArrays(np.eye(4)), MapData(in_order(), list)):
-        batch = BatchData(source, 2).get(0, Pass(allocate=allocate))
+        batch = BatchData(source, 2).read([0], Epoch(allocate=allocate))[0]
         assert all(any(component is array for array in made) for component in batch)
 
 
@@ -100,16 +107,13 @@ def test_the_next_batches_at_once_are_those_that_would_have_come():
     flow = BatchData(DataFromArrays(np.arange(40), np.arange(40) % 3, shuffle=True), 3)
     singles = list(flow.iterate(2))
     iterator, stacks = flow.iterate(2), []
-    assert iterator.stacks
-    take = stacks.append  # which returns None: no
-    assert iterator.next_stack(4, np.empty, take) == 0
-    assert iterator.state() == flow.iterate(2).state()
-    assert iterator.next_stack(4, np.empty, lambda stack: not take(stack)) == 4
+    stacks.append(iterator.next_stack(4))
     assert next(iterator)[0].tolist() == singles[4][0].tolist()
-    assert iterator.next_stack(100, np.empty, lambda stack: not take(stack)) == 8
-    assert iterator.next_stack(100, np.empty, lambda stack: not take(stack)) == 0
-    assert [x.shape for x in stacks[2]] == [(8, 3), (8, 3)]
-    for stack, begin in zip(stacks, [0, 0, 5], strict=True):
+    stacks.append(iterator.next_stack(100))
+    assert iterator.next_stack(100) is None
+    assert [count for _, count in stacks] == [4, 8]
+    assert [x.shape for x in stacks[1][0]] == [(8, 3), (8, 3)]
+    for (stack, _), begin in zip(stacks, [0, 5], strict=True):
         for row, label in zip(*stack, strict=True):
             assert [row.tolist(), label.tolist()] == [x.tolist() for x in singles[begin]]
             begin += 1
@@ -122,8 +126,7 @@ def test_the_next_batches_at_once_are_those_that_would_have_come():
 def test_rows_that_are_made_one_by_one_are_not_stacked():
     flow = BatchData(MapData(in_order(), lambda dp: dp), 2)
     iterator = flow.iterate(0)
-    assert not iterator.stacks
-    assert iterator.next_stack(3, np.empty, lambda stack: True) == 0
+    assert iterator.next_stack(3) is None
     assert next(iterator)[0].tolist() == [0, 1]
 
 
@@ -252,3 +255,28 @@ def test_B2_padding_errors_name_component_and_datapoint():
 def test_bucket_arguments(arguments, words):
     with pytest.raises(ValueError, match=words):
         BucketBatchData([], *arguments)
+
+
+class Halved(SelectComponent):
+    def apply(self, rows, indices, epoch):
+        return [[x[:1] for x in row] for row in rows]
+
+
+def test_a_flow_knows_the_size_of_its_batches():
+    batches = BatchData(in_order(), 2)
+    assert in_order().batching() is None
+    assert batches.batching() == Batching(2, exact=True)
+    assert BatchData(in_order(), 2, remainder=True).batching() == Batching(2, exact=False)
+    assert BatchData(in_order(), 2, use_list=True).batching() == Batching(2, exact=False)
+    assert BatchData(batches, 3).batching() == Batching(3, exact=True)
+    for keeps in (
+        RepeatedData(batches, 2),
+        ShuffleData(TakeData(batches, 1)),
+        LocallyShuffleData(batches, 2),
+        SelectComponent(batches, [0]),
+        MultiProcessRunner(batches, 1, 0),
+        ProxyDataFlow(batches),
+    ):
+        assert keeps.batching() == Batching(2, exact=True), keeps.label()
+    for changes in (MapData(batches, list), Halved(batches, [0])):
+        assert changes.batching() == Batching(2, exact=False), changes.label()

@@ -9,7 +9,7 @@ from tests.dataflow.laws import LAWS
 from towerpack import dataflow
 
 # What has examples and law tests of its own beside this one.
-ELSEWHERE = ("parallel.", "remote.", "format.", "serialize.", "dataset.", "augment_")
+ELSEWHERE = ("parallel.", "remote.", "format.", "dataset.", "stage.augment", "stage.mosaic")
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)

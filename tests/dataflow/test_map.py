@@ -12,7 +12,7 @@ from towerpack.dataflow import (
     SelectComponent,
     stacking_parts,
 )
-from towerpack.dataflow.base import Pass
+from towerpack.dataflow.epoch import Epoch
 
 
 def test_the_function_may_change_its_datapoint():
@@ -24,7 +24,7 @@ def test_the_function_may_change_its_datapoint():
 
     flow = MapData(points, spoil)
     assert list(flow) == [["spoiled", 2], {"a": "spoiled"}]
-    assert flow.get_rows([0, 1], Pass()) == [["spoiled", 2], {"a": "spoiled"}]
+    assert flow.read([0, 1], Epoch()) == [["spoiled", 2], {"a": "spoiled"}]
     assert points == [[1, 2], {"a": 1}]
 
 
@@ -39,7 +39,7 @@ def test_rng_is_fixed_by_seed_epoch_and_index():
     assert list(MapData(in_order(), draw, seed=1).iterate(0)) != first
     assert len(set(first)) == len(first)
     assert flow[3] == first[3]
-    assert flow.get_rows([3, 1], Pass()) == [first[3], first[1]]
+    assert flow.read([3, 1], Epoch()) == [first[3], first[1]]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_drop_is_warned_of_once_and_ends_the_length(caplog):
     flow = MapData(in_order(), lambda dp: dp if dp[0] != 2 else None)
     assert len(flow) == 7
     assert len(list(flow)) == len(list(flow)) == 6
-    assert flow.span() == 7
+    assert flow.num_indices() == 7
     with pytest.raises(TypeError, match=r"MapData\(<lambda>\) has no len\(\)"):
         len(flow)
     with pytest.raises(TypeError):
@@ -91,7 +91,7 @@ def test_an_error_names_stage_and_datapoint(source, rng):
     if flow.random_access:
         calls.clear()
         with pytest.raises(KeyError) as caught:
-            flow.get_rows(range(5), Pass(5))
+            flow.read(range(5), Epoch(5))
         assert caught.value.__notes__ == [expected]
 
 
@@ -160,8 +160,8 @@ def test_filter():
 class Negative(MapData):
     """Changes rows where it gives them out, as a subclass may."""
 
-    def get_rows(self, indices, pass_):
-        return [[-row[0]] for row in super().get_rows(indices, pass_)]
+    def apply(self, rows, indices, epoch):
+        return [[-row[0]] for row in super().apply(rows, indices, epoch)]
 
 
 def test_a_subclass_with_rows_of_its_own_has_them_one_by_one_too(monkeypatch):

@@ -3,7 +3,7 @@ import pytest
 
 from towerpack.core import logger
 from towerpack.dataflow import BatchData, DataFromArrays, MapData, PrintData
-from towerpack.dataflow.print_data import describe
+from towerpack.dataflow.stage.print import describe
 
 
 @pytest.fixture

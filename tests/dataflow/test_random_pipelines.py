@@ -68,31 +68,29 @@ def number(datapoint: Any) -> int:
 
 class Generated(df.DataFlow):
     def __init__(self, rows):
-        self.rows = rows
+        self.stored = rows
 
     def __iter__(self):
-        yield from self.rows
+        yield from self.stored
 
 
 class GeneratedWithLength(Generated):
     def __iter__(self):
-        yield from self.rows
+        yield from self.stored
 
     def __len__(self):
-        return len(self.rows)
+        return len(self.stored)
 
 
 class Indexed(df.DataFlow):
-    random_access = True
-
     def __init__(self, rows):
-        self.rows = rows
+        self.stored = rows
 
     def __len__(self):
-        return len(self.rows)
+        return len(self.stored)
 
-    def get(self, index, pass_):
-        return self.rows[index]
+    def rows(self, indices, epoch):
+        return [self.stored[index] for index in indices]
 
 
 SOURCES: dict[str, Callable[[list[Any]], Any]] = {

@@ -33,7 +33,7 @@ def test_repeated_rounds_are_epochs_of_their_own():
 
 def test_repeating_nothing_for_ever_is_an_error_and_not_a_hang():
     for source in (numbers(0), counted(0)):
-        with pytest.raises(ValueError, match="would never come to an end"):
+        with pytest.raises(ValueError, match="would never end"):
             next(iter(RepeatedData(source, -1)))
     assert list(RepeatedData(numbers(0), 3)) == []
 

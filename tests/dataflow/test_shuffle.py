@@ -40,8 +40,8 @@ def test_a_local_shuffle_is_restored_without_reading_from_the_beginning():
     read = []
 
     class Reader(Random):
-        def iterator(self, pass_):
-            return MapData(numbers(2000), lambda x: read.append(x) or [x, x]).iterator(pass_)
+        def iterator(self, epoch):
+            return MapData(numbers(2000), lambda x: read.append(x) or [x, x]).open(epoch)
 
     flow = LocallyShuffleData(Reader(2000), 50)
     iterator = flow.iterate()

@@ -13,7 +13,6 @@ import pytest
 from towerpack import dataflow
 from towerpack.dataflow import (
     BatchData,
-    DataFlowReentrantGuard,
     DataFlowTerminated,
     DataFromArrays,
     DataFromGenerator,
@@ -27,15 +26,15 @@ from towerpack.dataflow import (
     as_flow,
     dataset,
 )
-from towerpack.dataflow.base import Pass
-from towerpack.dataflow.shuffled_source import log_fixed_order
+from towerpack.dataflow.epoch import Epoch
+from towerpack.dataflow.source.stored import log_fixed_order
 
 
 def test_arrays():
     x, y = np.arange(6).reshape(3, 2), np.array([7, 8, 9])
     flow = DataFromArrays(x, y)
     assert [(a.tolist(), int(b)) for a, b in flow] == [([0, 1], 7), ([2, 3], 8), ([4, 5], 9)]
-    batch = flow.gather([2, 0], Pass())
+    batch = flow.read_batch([2, 0], Epoch())
     assert [component.tolist() for component in batch] == [[[4, 5], [0, 1]], [9, 7]]
     assert list(DataFromArrays({"x": x, "y": y})[1]) == ["x", "y"]
 
@@ -247,7 +246,7 @@ def test_a_queue_ends_when_its_producer_stops(kind):
 def test_a_position_that_the_queue_has_not():
     filled = queue.Queue()
     filled.put(None)
-    with pytest.raises(ValueError, match="cannot go to datapoint 3: the queue ended after 0"):
+    with pytest.raises(ValueError, match="cannot go to datapoint 3: the flow ended after 0"):
         iter(DataFromQueue(filled)).restore({"epoch": 0, "at": {"count": 3}})
 
 
@@ -296,11 +295,3 @@ def test_fake_data_that_is_not_random_is_one_datapoint():
     assert FakeData([[3]], 2, random=False, seed=1)[0][0].tolist() != first[0].tolist()
     with pytest.raises(ValueError, match="expected 2 of dtype, one for each shape, received 1"):
         FakeData([[1], [2]], dtype=["int32"])
-
-
-def test_the_reentrant_guard():
-    guard = DataFlowReentrantGuard()
-    with guard, pytest.raises(RuntimeError, match="is being iterated already"), guard:
-        pass
-    with guard:
-        pass

@@ -45,7 +45,7 @@ def test_over_the_tolerance_nothing_gets_the_name_and_the_old_export_stays(expor
 
 
 def test_wrong_numbers_are_found(tmp_path, monkeypatch):
-    """With the guard's own eyes: a runtime that gives slightly other numbers is noticed."""
+    """A runtime that returns slightly different numbers is detected."""
     honest = exporter_module.onnx_model.open_onnx
 
     def open_wrong(path):
@@ -112,7 +112,7 @@ def test_a_separate_inference_graph_from_the_same_variables(tmp_path):
         output_names=["y"],
         session_init={"other/W": np.ones((64, 2), np.float32), "other/b": np.zeros(2, np.float32)},
     )
-    with pytest.raises(ValueError, match=r"'jpeg', which cannot be made up: pass probe="):
+    with pytest.raises(ValueError, match=r"'jpeg', which cannot be generated: pass probe="):
         ModelExporter(config).export_serving(tmp_path / "served")
     report = ModelExporter(config, probe=[np.array(files)]).export_serving(tmp_path / "served")
     serve = tf.saved_model.load(str(report.path)).signatures["serving_default"]

@@ -1,4 +1,4 @@
-"""The order of rooms, as import-linter sees it."""
+"""The order of the rooms, checked by import-linter."""
 
 from __future__ import annotations
 

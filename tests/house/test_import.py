@@ -1,4 +1,4 @@
-"""What importing towerpack loads: seen in a fresh interpreter's `sys.modules`."""
+"""What importing towerpack loads, according to `sys.modules` of a new interpreter."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ def test_import_towerpack_loads_only_the_standard_library():
 @pytest.mark.parametrize("room", ["core.logger", "core.tree", "dataflow", "monitor", "cli"])
 def test_the_data_half_and_the_command_load_nothing_heavy(room):
     assert not modules_after(f"import towerpack.{room}") & HEAVY
+
+
+def test_the_command_loads_no_numpy():
+    assert "numpy" not in modules_after("import towerpack.cli")
 
 
 def test_the_purity_test_can_fail():

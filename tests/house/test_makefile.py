@@ -1,4 +1,4 @@
-"""`make` explains itself."""
+"""The targets of the Makefile, and how it runs the tests."""
 
 from __future__ import annotations
 
@@ -25,3 +25,12 @@ def test_make_test_goes_from_quick_to_slow():
     steps = ["ruff check", "mypy", "lint-imports", "-data/bin/python ", "'not slow", "'slow"]
     places = [plan.index(step) for step in steps]
     assert places == sorted(places)
+
+
+def test_a_test_that_fails_is_not_run_again():
+    plan = make("--dry-run", "--always-make", "test", "SEED=7", "WORKERS=4")
+    runs = [line for line in plan.replace("\\\n", " ").splitlines() if "-m pytest" in line]
+    assert len(runs) == 3
+    for run in runs:
+        assert "-n 4 " in run and "--randomly-seed 7 --hypothesis-seed 7" in run
+        assert "last-failed" not in run and "||" not in run

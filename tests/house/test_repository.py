@@ -1,4 +1,4 @@
-"""The files of the repository: no paths of one machine, no registry hosts, none too large."""
+"""The files of the repository: names, places, sizes, and nothing that belongs to one machine."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-LARGEST = 1_000_000  # bytes: the digits, and nothing larger
+LARGEST = 1_000_000  # bytes: more than the largest file, the digits
 
-# With a character class in each, so that this file does not find itself.
+# Each alternative has a character class, so that the search does not find this file.
 FORBIDDEN = re.compile(
     r"(?<![\w.])/(?:roo[t]|wor[k]|home/\w+|Users/\w+)/\w"
     r"|pypi[.]org|python[h]osted|npm[j]s[.]org|debian[.]org"
@@ -52,3 +52,16 @@ def test_folders_of_tests_mirror_those_of_the_source():
 
     others = {Path("deploy"), Path("examples"), Path("house")}
     assert folders(ROOT / "tests") - folders(ROOT / "src" / "towerpack") == others
+
+
+def test_a_test_file_named_after_a_source_file_is_in_the_matching_folder_or_above_it():
+    tests, source = ROOT / "tests", ROOT / "src" / "towerpack"
+    wrong = []
+    for path in tracked():
+        if not path.is_relative_to(tests) or not path.name.startswith("test_"):
+            continue
+        folder = path.relative_to(tests).parent
+        sources = list((source / folder.parts[0]).rglob(path.name.removeprefix("test_")))
+        if sources and not any(source / folder in found.parents for found in sources):
+            wrong.append(f"{path.relative_to(ROOT)}, which tests {sources[0].relative_to(ROOT)}")
+    assert not wrong, "\n".join(wrong)

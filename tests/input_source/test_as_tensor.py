@@ -7,8 +7,7 @@ from tests.tiny_model import TinyModel, tiny_arrays
 from towerpack._tensorflow import tf
 from towerpack.dataflow import BatchData, DataFromArrays, MultiProcessMapData
 from towerpack.input_source import QueueInput
-from towerpack.input_source.as_tensor import as_tensor
-from towerpack.input_source.shelf import ALIGNMENT, aligned_empty
+from towerpack.input_source.buffer import ALIGNMENT, aligned_empty, as_tensor
 
 
 def address(tensor):

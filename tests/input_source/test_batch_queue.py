@@ -16,9 +16,9 @@ def test_batches_are_full_across_passes_and_have_static_shapes():
     read = tf.function(source.get_input_tensors, autograph=False).get_concrete_function()
     assert read.structured_outputs[0].shape == [3]
     assert source.size() == 2
-    assert source.usual_shapes() == [(3,)]
-    assert source.uniform(5, 0) == 5
-    received = [read()[0].numpy().tolist() for _ in range(4)]
+    assert source.specs()[0].shape == [3]
+    received = [read()[0].numpy().tolist() for _ in range(2)]
+    received += [source.next().batch(0)[0].tolist() for _ in range(2)]
     assert received == [[0, 1, 2], [3, 4, 5], [6, 0, 1], [2, 3, 4]]
     assert "from datapoint 2 of pass 1" in source.position(3)
     source.close()
@@ -28,7 +28,7 @@ def test_a_queue_smaller_than_a_batch_would_never_give_one():
     source = BatchQueueInput(FLOW, 100, queue_size=1)
     source.setup(NUMBERS)
     source.start()
-    assert source.wait(1, 0) == 1
+    assert source.wait() == 1
     source.close()
 
 

@@ -7,8 +7,7 @@ import pytest
 from tests.dataflow.parallel.scripts import eventually
 from towerpack._tensorflow import tf
 from towerpack.dataflow import DataFromList, MapData
-from towerpack.input_source import SignatureError, TFDatasetInput, dataflow_to_dataset
-from towerpack.input_source.cell import Cell
+from towerpack.input_source import EndOfData, SignatureError, TFDatasetInput, dataflow_to_dataset
 
 NUMBERS = [tf.TensorSpec([], tf.int64, "n")]
 
@@ -23,8 +22,11 @@ def test_a_dataset_of_unknown_size_ends():
     source = TFDatasetInput(tf.data.Dataset.range(9).filter(lambda n: n % 3 == 0))
     read = start(source)
     assert source.size() is None
-    assert source.wait(5, 0) == 1, "where the end may be near, step by step"
-    assert [int(read()[0]) for _ in range(3)] == [0, 3, 6]
+    assert int(read()[0]) == 0
+    assert source.next(5, 1, 5).count == 1, "where the end may be near, step by step"
+    assert int(read()[0]) == 6
+    with pytest.raises(EndOfData, match="after 3 batches"):
+        source.next()
     with pytest.raises(tf.errors.OutOfRangeError):
         read()
     source.close()
@@ -71,36 +73,39 @@ def test_a_new_beginning_and_the_end_free_the_iterator_before():
     eventually(lambda: len(ended) == 2, "the end of the second")
 
 
-def test_nobody_waits_for_the_end_of_an_iterator(monkeypatch):
+def test_an_iterator_is_freed_in_a_thread_of_its_own():
     """TensorFlow may take a minute for it, where datasets tune themselves."""
-    go_on, close = threading.Event(), Cell.close
+    freed_by = []
 
-    def slow_close(cell):
-        if threading.current_thread() is not threading.main_thread():
-            go_on.wait()
-        elif cell is not waited:
-            pytest.fail("an iterator was freed in the thread that trains")
-        close(cell)
+    class Watched:
+        def __init__(self, iterator):
+            self.iterator = iterator
+
+        def __del__(self):
+            freed_by.append(threading.current_thread().name)
 
     source = TFDatasetInput(tf.data.Dataset.range(5))
-    read = start(source)
-    waited = source.input._waited
-    monkeypatch.setattr(Cell, "close", slow_close)
-    read()
+    start(source)
+    source.input._iterator = Watched(source.input._iterator)
     source.reset_state()
-    assert int(read()[0]) == 0
+    eventually(lambda: freed_by, "the end of the iterator")
+    assert freed_by == ["towerpack-free-iterator"]
+    assert int(source.next().batch(0)[0]) == 0
     source.close()
-    go_on.set()
 
 
-def test_steps_can_be_compiled_only_where_shapes_are_known():
-    whole = TFDatasetInput(tf.data.Dataset.range(9).batch(3, drop_remainder=True))
-    whole.setup([tf.TensorSpec([None], tf.int64, "n")])
-    assert whole.usual_shapes() == [(3,)]
-    parts = TFDatasetInput(tf.data.Dataset.range(9).batch(3))
-    parts.setup([tf.TensorSpec([None], tf.int64, "n")])
-    assert parts.usual_shapes() is None
-    assert parts.uniform(4, 0) == 0
+def test_batches_are_stacked_only_where_shapes_are_known():
+    for dataset, count in [
+        (tf.data.Dataset.range(9).batch(3, drop_remainder=True), 4),
+        (tf.data.Dataset.range(9).batch(3), 1),
+    ]:
+        source = TFDatasetInput(dataset)
+        source.setup([tf.TensorSpec([None], tf.int64, "n")])
+        assert source.specs()[0].shape == [3 if count == 4 else None]
+        source.start()
+        found = source.next(4, 1, 4)
+        assert (found.count, found.batch(0)[0].shape) == (count, (3,))
+        source.close()
 
 
 @pytest.mark.parametrize(

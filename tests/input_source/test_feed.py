@@ -17,11 +17,11 @@ def test_a_finite_feed_ends_with_the_flow_and_can_begin_again():
     source = FeedInput(flow, infinite=False)
     read = start(source)
     for _ in range(2):
-        for taken in range(len(flow)):
-            assert source.wait(1, taken) == 1
+        for _ in range(len(flow)):
+            assert source.wait() == 1
             read()
         with pytest.raises(EndOfData, match="after 6 batches"):
-            source.wait(1, len(flow))
+            source.wait()
         with pytest.raises(tf.errors.OutOfRangeError):
             read()
         source.raise_failure()
@@ -32,10 +32,10 @@ def test_a_finite_feed_ends_with_the_flow_and_can_begin_again():
 def test_wait_reads_ahead_only_what_is_there_and_asked_for():
     source = FeedInput(tiny_flow(), infinite=False)
     read = start(source)
-    assert source.wait(2, 0) == 2
-    assert source.wait(5, 0, timeout=0) == 2
-    assert source.uniform(100, 0) == 6
-    assert source.state(2)["skip"] + source.state(2)["batch"] == 2
+    assert source.wait(2) == 2
+    assert source.wait(5, seconds=0) == 2
+    assert source.wait(100) == 6
+    assert source.state()["skip"] + source.state()["batch"] == 0
     received = [read()[0].numpy() for _ in range(6)]
     np.testing.assert_array_equal(received, [x for x, _ in tiny_flow().iterate(0)])
     source.close()
@@ -54,6 +54,6 @@ def test_a_step_before_start_says_so():
     source = FeedInput(tiny_flow())
     source.setup(TinyModel().input_signature)
     with pytest.raises(RuntimeError, match="expected start"):
-        source.wait(1, 0)
+        source.wait()
     with pytest.raises((RuntimeError, tf.errors.UnknownError), match="expected start"):
         tf.function(source.get_input_tensors, autograph=False)()

@@ -9,7 +9,6 @@ import pytest
 from towerpack._tensorflow import tf
 from towerpack.dataflow import BatchData, DataFromArrays, MapData, MultiThreadMapData
 from towerpack.input_source import BatchQueueInput, FeedInput, QueueInput, TFDatasetInput
-from towerpack.input_source.other_batches import declared_batch_size
 
 SAMPLES = 24
 SIGNATURE = [tf.TensorSpec([None], tf.int64, "x")]
@@ -35,14 +34,11 @@ def took(source, batches, state=None):
     if state is not None:
         source.restore(json.loads(json.dumps(state)))
     source.start()
-    read = tf.function(source.get_input_tensors)
     found = []
-    for number in range(batches):
-        source.wait(1, number)
-        found.append(read()[0].numpy().tolist())
+    for _ in range(batches):
+        found.append(source.next().tensors(0)[0].numpy().tolist())
         time.sleep(0.03)  # so that there are marks of the position in between
-    source.wait(0, batches)
-    state = source.state(batches)
+    state = source.state()
     source.close()
     return [number for batch in found for number in batch], state
 
@@ -70,7 +66,8 @@ def test_what_are_no_whole_batches_comes_again_and_is_said(flow, capsys):
     _, state = took(QueueInput(flow(4)), 2)
     rest, _ = took(QueueInput(flow(6)), 3, state)
     assert rest == order()[6:24]
-    assert "no whole batches of 6: the last 2 of them come a second time" in capsys.readouterr().err
+    warning = "not a multiple of the batch size 6: the last 2 of them come a second time"
+    assert warning in capsys.readouterr().err
 
 
 def test_a_state_that_was_restored_and_saved_at_once_says_the_same():
@@ -80,7 +77,7 @@ def test_a_state_that_was_restored_and_saved_at_once_says_the_same():
         source = QueueInput(flow(size))
         source.setup(SIGNATURE)
         source.restore(state)
-        state = source.state(0)
+        state = source.state()
     rest, _ = took(QueueInput(flow(6)), 2, state)
     assert rest == order()[12:24]
 
@@ -97,8 +94,7 @@ def test_single_datapoints_and_datasets_go_on_as_well():
 
 
 def test_how_many_datapoints_a_batch_has():
-    assert declared_batch_size(FLOWS["below another stage"](6)) == 6
-    assert declared_batch_size(numbers()) is None
+    assert QueueInput(FLOWS["below another stage"](6)).batch_size() == 6
     assert QueueInput(FLOWS["by index"](6)).batch_size() == 6
     assert BatchQueueInput(numbers(), 5).batch_size() == 5
     source = QueueInput(numbers())

@@ -20,8 +20,7 @@ from towerpack.dataflow import (
     MultiProcessRunner,
 )
 from towerpack.dataflow.statistics import walk
-from towerpack.input_source import QueueInput, SignatureError, flow_input, journal
-from towerpack.input_source.journal import Mark
+from towerpack.input_source import EndOfData, QueueInput, SignatureError, flow_input
 from towerpack.input_source.signature import as_inputs
 
 SPECS = [tf.TensorSpec([None, 2], tf.float32, "x"), tf.TensorSpec([None], tf.int32, "label")]
@@ -67,8 +66,10 @@ def test_a_producer_that_stops_leaves_no_thread(says_so):
     for _ in range(len(tiny_flow())):
         source.get_input_tensors()
     if says_so:  # training ends
-        with pytest.raises(tf.errors.OutOfRangeError):
+        with pytest.raises(EndOfData):
             source.get_input_tensors()
+        with pytest.raises(tf.errors.OutOfRangeError):
+            read_function(source)()
         source.raise_failure()
     source.close()
     assert not threads() - before
@@ -81,7 +82,7 @@ def test_an_exception_of_the_flow_is_raised_after_what_was_read():
         return datapoint
 
     source = start(MapData(tiny_flow(), fail))
-    with pytest.raises(tf.errors.OutOfRangeError):
+    with pytest.raises(ZeroDivisionError, match="broken sample"):
         source.get_input_tensors()
     with pytest.raises(ZeroDivisionError, match="broken sample"):
         source.raise_failure()
@@ -90,10 +91,8 @@ def test_an_exception_of_the_flow_is_raised_after_what_was_read():
 
 def test_an_empty_flow_is_an_error_and_not_an_endless_loop():
     source = start(MapData(DataFromArrays(np.zeros([3, 2])), lambda dp: None))
-    with pytest.raises(tf.errors.OutOfRangeError):
-        source.get_input_tensors()
     with pytest.raises(ValueError, match="produced nothing"):
-        source.raise_failure()
+        source.get_input_tensors()
     source.close()
 
 
@@ -156,13 +155,13 @@ def test_P3_the_rest_of_the_stream_follows_a_restored_position(flow, taken, monk
     read = read_function(source)
     for _ in range(taken):
         read()
-    state = json.loads(json.dumps(source.state(taken)))
+    state = json.loads(json.dumps(source.state()))
     source.close()
 
     resumed = QueueInput(FLOWS[flow](), queue_size=5)
     resumed.restore(state)
     resumed.setup(TinyModel().input_signature)
-    assert resumed.state(0) == state
+    assert resumed.state() == state
     resumed.start()
     read = read_function(resumed)
     expected = stream(FLOWS[flow](), 15, taken)
@@ -170,7 +169,7 @@ def test_P3_the_rest_of_the_stream_follows_a_restored_position(flow, taken, monk
     for ours, theirs in zip(received, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
-    state = resumed.state(15)  # and once more, from a position that was itself restored
+    state = resumed.state()  # and once more, from a position that was itself restored
     resumed.close()
     again = start(FLOWS[flow](), state=state)
     np.testing.assert_array_equal(
@@ -179,15 +178,16 @@ def test_P3_the_rest_of_the_stream_follows_a_restored_position(flow, taken, monk
     again.close()
 
 
-def test_P3_a_position_is_exact_however_few_marks_are_kept(monkeypatch):
-    monkeypatch.setattr(flow_input, "MARK_SECONDS", 0)
-    monkeypatch.setattr(journal, "MAX_MARKS", 4)
+@pytest.mark.parametrize("seconds", [0, 1000])
+def test_P3_a_position_is_exact_however_few_marks_there_are(seconds, monkeypatch):
+    monkeypatch.setattr(flow_input, "MARK_SECONDS", seconds)
     source = start(tiny_flow(), queue_size=40)
-    assert source.wait(40, 0) == 40
-    for taken in range(41):
-        state = source.state(taken)
+    assert source.wait(40) == 40
+    for delivered in range(41):
+        state = source.state()
         before = state["flow"]["epoch"] * 6 + state["batch"]
-        assert before + state["skip"] == taken
+        assert before + state["skip"] == delivered
+        source.next()
     source.close()
 
 
@@ -204,12 +204,12 @@ def test_wait_says_how_many_can_be_read_without_waiting_and_measures():
         return datapoint
 
     source = start(MapData(tiny_flow(), slow), queue_size=4)
-    assert source.wait(1, 0, timeout=0.01) == 0
+    assert source.wait(seconds=0.01) == 0
     assert source.waited >= 0.01
     gate.set()
-    assert source.wait(1, 0) == 1
-    assert source.wait(3, 0) == 3
-    assert source.wait(100, 0) == 4, "no more than the queue holds"
+    assert source.wait() == 1
+    assert source.wait(3) == 3
+    assert source.wait(100) == 4, "no more than the queue holds"
     source.close()
 
 
@@ -217,7 +217,24 @@ def test_wait_before_start_does_not_hang():
     source = QueueInput(tiny_flow())
     source.setup(TinyModel().input_signature)
     with pytest.raises(RuntimeError, match="start"):
-        source.wait(1, 0)
+        source.wait()
+
+
+def test_ctrl_c_is_noticed_while_waiting(monkeypatch):
+    monkeypatch.setattr("towerpack.input_source.base.LOOK_SECONDS", 0.001)
+    gate, calls = threading.Event(), []
+
+    def idle():
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    source = start(MapData(tiny_flow(), lambda dp: gate.wait() and dp))
+    with pytest.raises(KeyboardInterrupt):
+        source.wait(idle=idle)
+    gate.set()
+    assert source.wait() == 1
+    source.close()
 
 
 def test_wait_gives_what_came_before_a_failure_and_then_the_failure():
@@ -227,76 +244,41 @@ def test_wait_gives_what_came_before_a_failure_and_then_the_failure():
         return [np.zeros([2, 4], np.float32), np.zeros([2], np.int32)]
 
     source = start(MapData(range(9), fail))
-    assert source.wait(9, 0) == 3
+    assert source.wait(9) == 3
     read = read_function(source)
     for _ in range(3):
         read()
     with pytest.raises(ZeroDivisionError, match="broken sample"):
-        source.wait(9, 3)
+        source.wait(9)
     with pytest.raises(ZeroDivisionError, match="broken sample"):
         source.raise_failure()
     source.close()
 
 
-def test_uniform_counts_up_to_the_short_last_batch():
+def test_a_stack_ends_before_a_batch_of_another_shape():
     source = start(BatchData(tiny_flow().ds, 7, remainder=True))  # 8 of 7, and one of 4
-    assert source.uniform(5, 0) == 5
-    assert source.uniform(20, 0) == 8
-    assert source.uniform(20, 8) == 0
-    assert source.uniform(20, 9) == 8
-    assert source.usual_shapes() == [(7, 4), (7,)]
-    source.close()
-
-
-def test_a_run_that_begins_with_the_short_batch_still_finds_the_usual_one():
-    flow = BatchData(tiny_flow().ds, 7, remainder=True)
-    first = start(flow)
-    state = first.state(8) if first.wait(9, 0) else None
-    first.close()
-    source = start(flow, state=state)
-    assert source.uniform(20, 0) == 0
-    assert source.uniform(20, 1) == 8
-    assert source.usual_shapes() == [(7, 4), (7,)]
-    source.close()
-
-
-def test_the_usual_shapes_stay_once_they_were_asked_for():
-    sizes = [2, 3, 3, 3, 2, 2, 3, 3]
-    gate = threading.Event()
-
-    def batch(index):
-        if index:
-            gate.wait()
-        return [np.zeros([sizes[index], 4], np.float32), np.zeros([sizes[index]], np.int32)]
-
-    source = start(MapData(range(len(sizes)), batch))
-    assert source.uniform(1, 0) == 1
-    gate.set()
-    assert source.uniform(8, 0) == 1
-    assert source.uniform(7, 1) == 0
-    assert source.uniform(4, 4) == 2
-    assert source.usual_shapes() == [(2, 4), (2,)]
-    source.close()
-
-
-def test_reserve_makes_room_for_a_chunk_and_half_of_the_next():
-    source = QueueInput(tiny_flow(), queue_size=3)
-    source.reserve(10)
-    source.setup(TinyModel().input_signature)
-    source.start()
-    assert source.wait(20, 0) == 15
+    counts = []
+    for _ in range(6):
+        source.wait(20)
+        found = source.next(5, 1, 5)
+        counts.append((found.count, len(found.batch(0)[0])))
+        assert all(len(found.batch(n)[0]) == counts[-1][1] for n in range(found.count))
+    assert counts == [(5, 7), (3, 7), (1, 4), (5, 7), (3, 7), (1, 4)]
     source.close()
 
 
 def test_position_names_pass_and_batch_also_after_a_restart():
     source = start(tiny_flow())
-    source.wait(20, 0)
+    source.wait(20)
     assert source.position(15) == "batch 3 of pass 2 of BatchData, both counted from 0"
     assert "since the start" in source.position(10**6)
-    state = source.state(15)
+    source.next(15, 1, 15)
+    while source.delivered < 15:
+        source.next()
+    state = source.state()
     source.close()
     source = start(tiny_flow(), state=state)
-    source.wait(5, 0)
+    source.wait(5)
     assert source.position(0).startswith("batch 3 of pass 2")
     assert source.position(4).startswith("batch 1 of pass 3")
     source.close()
@@ -312,10 +294,9 @@ def test_reset_state_begins_anew_and_refill_queue_with_the_next_pass():
     read()
     source.refill_queue()
     np.testing.assert_array_equal(read()[0], stream(flow, 1, 6)[0])
-    taken = 1 + 1  # since the last reset
-    assert source.wait(3, taken) == 3
-    assert source.position(taken - 1).startswith("batch 0 of pass 1")
-    assert Mark.of_state(source.state(taken)).state(0)["flow"]["epoch"] == 1
+    assert source.wait(3) == 3
+    assert source.position(0).startswith("batch 0 of pass 1")
+    assert source.state()["flow"]["epoch"] == 1
     source.close()
 
 
@@ -340,20 +321,32 @@ def test_a_queue_of_the_users_own():
         start(tiny_flow(), queue=tf.queue.FIFOQueue(2, [tf.float32]))
 
 
-def test_nothing_is_copied_between_shared_memory_and_tensorflow(monkeypatch):
-    seen, enqueued = [], []
-    flow = MultiProcessMapData(tiny_flow(), 1, lambda dp: dp, strict=True)
+def test_the_size_of_every_batch_is_known_if_the_flow_is_certain():
+    rows = DataFromArrays(np.zeros((10, 2), np.float32), np.zeros(10, np.int32))
+    queue = tf.queue.FIFOQueue(2, [tf.float32, tf.int32])
+    for flow, options, size in [
+        (BatchData(rows, 4), {}, 4),
+        (BatchData(rows, 4, remainder=True), {}, None),
+        (BatchData(rows, 4), {"queue": queue}, None),
+    ]:
+        source = QueueInput(flow, **options)
+        source.setup(SPECS)
+        assert [spec.shape.as_list() for spec in source.specs()] == [[size, 2], [size]]
+        read = read_function(source)
+        assert read.structured_outputs[0].shape.as_list() == [size, 2]
 
-    def look(datapoint):
-        seen.append(datapoint)
-        return datapoint
 
-    monkeypatch.setattr(QueueInput, "_enqueue", lambda self, arrays: enqueued.append(arrays))
-    source = start(MapData(flow, look))
-    source.wait(3, 0)
+def test_nothing_is_copied_between_shared_memory_and_the_step():
+    seen = []
+    source = QueueInput(MultiProcessMapData(tiny_flow(), 1, lambda dp: dp, strict=True))
+    is_ours = source._is_ours
+    source._is_ours = lambda array: seen.append(array) or is_ours(array)
+    source.setup(TinyModel().input_signature)
+    source.start()
+    found = [source.next().batch(0) for _ in range(3)]
     source.close()
-    for datapoint, arrays in list(zip(seen, enqueued, strict=False))[:3]:
-        for ours, theirs in zip(datapoint, arrays, strict=True):
+    for number, arrays in enumerate(found):
+        for ours, theirs in zip(seen[2 * number : 2 * number + 2], arrays, strict=True):
             assert np.shares_memory(ours, theirs)
             assert not ours.flags.owndata, "a view of the shared memory"
 
@@ -397,10 +390,9 @@ def test_what_workers_made_stays_where_it_is_until_its_step_is_over():
     read = tf.function(source.get_input_tensors, autograph=False).get_concrete_function()
     source.start()
     try:
-        source.wait(30, 0)
+        source.wait(30)
         for number in range(450):  # more than two passes, and many times what is in the queue
-            assert source.wait(1, number) == 1
-            (x,) = read()
+            x = source.next().tensors(0)[0] if number % 2 else read()[0]
             assert x.numpy().min() == x.numpy().max() == number % 200
     finally:
         source.close()
@@ -410,3 +402,12 @@ def test_what_workers_made_stays_where_it_is_until_its_step_is_over():
     assert not any(QueueInput(above)._is_ours(x) for (x,) in above)
     inline = MultiProcessRunner(flow(5).ds, 8, 0)
     assert not any(QueueInput(inline)._is_ours(x) for (x,) in inline)
+
+
+def test_a_queue_is_never_smaller_than_a_step_of_several_towers():
+    source = QueueInput(tiny_flow(), queue_size=1)
+    source.devices = ("/cpu:0", "/cpu:1")
+    source.setup(TinyModel().input_signature)
+    source.start()
+    assert source.next(2, 2, 1).count == 2
+    source.close()

@@ -16,8 +16,8 @@ def test_inputs_without_a_component_are_fed():
     step = graph.prune([a], graph.outputs)
     source.start()
     assert [float(value) for value in step(tf.constant(0.5))] == [0.5, 7]
-    assert source.usual_shapes() is None
-    assert source.uniform(1, 1) == 0
+    with pytest.raises(ValueError, match=r"received none of \['a'\]"):
+        source.next()
     source.close()
 
 

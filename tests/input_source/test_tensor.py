@@ -15,18 +15,18 @@ def label():
     return tf.zeros([3], tf.int32)
 
 
-def test_zeros_of_the_shapes_that_were_given_which_nobody_folds_away():
+def test_zeros_of_the_shapes_that_were_given():
     source = DummyConstantInput([[4, 2], [4]])
     source.setup(SPECS)
-    step = tf.function(source.get_input_tensors, autograph=False).get_concrete_function()
-    assert not [op for op in step.graph.get_operations() if op.type == "Const"]
-    zeros, labels = step()
+    zeros, labels = source.next().tensors(0)
     np.testing.assert_array_equal(zeros, np.zeros([4, 2]))
     assert labels.dtype == tf.int32
-    assert source.uniform(9, 0) == 9
-    assert source.usual_shapes() == [(4, 2), (4,)]
+    stacked = source.next(9, 1, 9)
+    assert (stacked.count, stacked.stacks[0][0].shape) == (9, [9, 4, 2])
+    assert source.next(9, 1, 9).stacks is stacked.stacks, "they are made once"
+    assert [spec.shape for spec in source.specs()] == [[4, 2], [4]]
     assert source.size() is None
-    assert source.state(3) is None
+    assert source.state() is None
 
 
 def test_a_shape_for_each_input():

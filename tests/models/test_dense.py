@@ -23,5 +23,5 @@ def test_fully_connected_flattens(image):
 
 
 def test_embedding_refuses_numbers_that_are_not_whole():
-    with pytest.raises(TypeError, match="whole numbers to look up, received float32"):
+    with pytest.raises(TypeError, match="expected integers as indices, received float32"):
         build(lambda x: Embedding("e", x, 5, 2), SEQUENCE)

@@ -69,14 +69,14 @@ def test_inference_uses_the_averages_and_leaves_them(image):
     np.testing.assert_array_equal(store["bn/mean/EMA"], mean)
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_frozen_in_training(image, old):
-    frozen = {"use_local_stat": False} if old else {"training": False}
+def test_frozen_in_training(image):
     store = VariableStore()
     build(lambda x: BatchNorm("bn", x), image, store=store, is_training=False)
     store["bn/mean/EMA"].assign([1.0, 2.0])
     weight = np.ones_like(image)
-    output, dx, by_name = gradients(lambda x: BatchNorm("bn", x, **frozen), image, weight, store)
+    output, dx, by_name = gradients(
+        lambda x: BatchNorm("bn", x, training=False), image, weight, store
+    )
     np.testing.assert_allclose(output, (image - [1, 2]) / np.sqrt(1 + EPSILON), rtol=1e-4)
     np.testing.assert_allclose(dx, weight / np.sqrt(1 + EPSILON), rtol=1e-4)
     np.testing.assert_allclose(by_name["bn/gamma"], output.sum((0, 1, 2)), rtol=1e-3)

@@ -116,14 +116,6 @@ def test_outputs_in_a_tuple_are_named_too():
     assert set(names) == {"h/output:0", "h/output_1:0"}
 
 
-def test_an_old_name_must_lead_somewhere():
-    with pytest.raises(ValueError, match="arguments it does not have: {'nl': 'activation'}"):
-
-        @layer_register(renamed={"nl": "activation"})
-        def Wrong(x):
-            return x
-
-
 @pytest.fixture
 def image():
     return np.random.default_rng(0).normal(size=(2, 6, 8, 3)).astype(np.float32)

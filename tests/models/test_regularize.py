@@ -18,8 +18,8 @@ from towerpack.models import (
     regularize_cost_from_collection,
 )
 from towerpack.models.regularize import CalledTooEarly
+from towerpack.optimizer import SGD
 from towerpack.tower import VariableStore
-from towerpack.tower.optimizer import SGD
 from towerpack.train import SimpleTrainer, SyncMultiGPUTrainer
 
 X = np.ones([2, 3], np.float32)

@@ -27,7 +27,7 @@ def test_batch_flatten_with_unknown_sizes():
 
 
 def test_sizes_and_paddings_that_are_wrong():
-    with pytest.raises(ValueError, match="expected a whole number or 2 of them, received 1.5"):
+    with pytest.raises(ValueError, match="expected an integer or 2 of them, received 1.5"):
         build(lambda x: Conv2D("c", x, 3, 1.5), IMAGE)
     with pytest.raises(ValueError, match=r"or 2 of them, received \(1, 2, 3\)"):
         build(lambda x: MaxPooling("c", x, (1, 2, 3)), IMAGE)

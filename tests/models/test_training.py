@@ -23,7 +23,7 @@ SAMPLES, SIZE = 64, 8
 
 
 class Stripes(ModelDesc):
-    """Tells horizontal from vertical stripes: LeNet's way, in an argscope, with old names."""
+    """Tells horizontal from vertical stripes, like LeNet, with an argscope."""
 
     def inputs(self):
         return [
@@ -32,16 +32,16 @@ class Stripes(ModelDesc):
         ]
 
     def build_graph(self, image, label):
-        with argscope(Conv2D, filters=8, kernel_size=3, nl=tf.nn.relu):
+        with argscope(Conv2D, filters=8, kernel_size=3, activation=tf.nn.relu):
             logits = (
                 LinearWrap(image)
                 .Conv2D("conv0")
                 .MaxPooling("pool0", 2)
                 .Conv2D("conv1", padding="SAME", activation=BNReLU)
                 .GlobalMaxPooling("gap")
-                .FullyConnected("fc0", 16, nl=tf.nn.relu)
+                .FullyConnected("fc0", 16, activation=tf.nn.relu)
                 .Dropout("dropout", 0.9)
-                .FullyConnected("fc1", out_dim=2, nl=tf.identity)()
+                .FullyConnected("fc1", 2)()
             )
         tf.nn.softmax(logits, name="prob")
         loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=label, logits=logits)

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from towerpack.dataflow.stage_costs import StageCost
+from towerpack.dataflow.statistics import StageCost
 from towerpack.monitor import CallbackCost, EpochTimes, Monitors, RunInfo, RunRecord
 from towerpack.monitor.environment import is_alive
 
@@ -55,7 +55,9 @@ def test_the_facts_of_a_run(tmp_path):
     times = RunRecord.load_times(tmp_path)
     assert [record["epoch_num"] for record in times] == [1, 2]
     assert times[0]["stages"][0]["label"] == "MapData" and times[0]["stages"][0]["load"] == 0.5
-    assert times[0]["callbacks_by_name"] == {"ModelSaver": {"seconds": 0.5, "at_steps": 0.1}}
+    assert times[0]["callbacks_by_name"] == {
+        "ModelSaver": {"seconds": 0.5, "at_steps": 0.1, "has_interval": False}
+    }
 
 
 def test_while_it_runs_the_record_says_so_and_is_whole_at_any_moment(tmp_path):
@@ -98,7 +100,7 @@ def test_a_directory_without_a_run_and_one_with_nonsense(tmp_path):
     assert RunRecord.load(tmp_path) is None
     for nonsense in ("{", "[]", '{"format": 99}'):
         (tmp_path / "run.json").write_text(nonsense)
-        with pytest.raises(ValueError, match="is no run record"):
+        with pytest.raises(ValueError, match="is not a run record"):
             RunRecord.load(tmp_path)
 
 

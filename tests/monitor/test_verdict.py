@@ -7,7 +7,7 @@ import time
 import pytest
 
 from towerpack.dataflow import BatchData, DataFromList, MapData, MultiProcessRunner
-from towerpack.dataflow.stage_costs import StageCost
+from towerpack.dataflow.statistics import StageCost
 from towerpack.monitor import CallbackCost, EpochTimes, StageClock, verdict
 
 
@@ -48,7 +48,9 @@ def costs(**seconds):
             r"DumpTensors would take 10% if it saw one in 3 of its steps \(PeriodicCallback\)$",
         ),
         (
-            EpochTimes(10, 0, 6, 4, by_callback={"PeriodicTrigger(ModelSaver)": CallbackCost(4)}),
+            EpochTimes(
+                10, 0, 6, 4, by_callback={"PeriodicTrigger(ModelSaver)": CallbackCost(4, 0, True)}
+            ),
             r"PeriodicTrigger\(ModelSaver\) would take 10% if it ran 6 times less often$",
         ),
         (
@@ -96,19 +98,28 @@ def test_an_epoch_that_is_short_or_mostly_start_up_has_no_verdict(times):
     ("stages", "words"),
     [
         # Batches are made in the workers, or by the parallel stage, already.
-        ([*stages(4, 4), StageCost("BatchData", 1, 4, False, 10, 0.1)], "10% of the time$"),
+        (
+            [*stages(4, 4), StageCost("BatchData", 1, 4, False, 10, 0.1, batches=True)],
+            "10% of the time$",
+        ),
         (
             [
-                StageCost("MultiProcessMapAndBatchData", 0, 0, True, 9, 1.0),
+                StageCost("MultiProcessMapAndBatchData", 0, 0, True, 9, 1.0, batches=True),
                 StageCost("DataFromList", 1, 2, False, 9, 1.0),
             ],
             "5% of the time$",
         ),
         # What runs in this process is not what the step waits for.
-        ([*stages(4, 4), StageCost("BatchData", 0, 0, False, 10, 2.0)], "10% of the time; batch"),
+        (
+            [*stages(4, 4), StageCost("BatchData", 0, 0, False, 10, 2.0, True)],
+            "10% of the time; batch",
+        ),
         # One thread has little to do: more processes would not help.
         (stages(0, 1, parallel=False), "its stages work only 10% of the time$"),
-        (stages(0, 9, parallel=False, label="RemoteDataZMQ"), "what sends it .* is too slow$"),
+        (
+            [StageCost("RemoteDataZMQ", 0, 0, False, 100, 9, external=True)],
+            "what sends it to RemoteDataZMQ is too slow$",
+        ),
     ],
 )
 def test_no_advice_that_is_followed_already_or_would_not_help(stages, words):
@@ -118,8 +129,8 @@ def test_no_advice_that_is_followed_already_or_would_not_help(stages, words):
     assert re.search(words, line), line
 
 
-def test_callbacks_that_run_at_intervals_are_not_told_about_intervals():
-    cost = {f"PeriodicTrigger({name})": CallbackCost(0.5) for name in "ABCDEF"}
+def test_no_advice_to_use_an_interval_where_all_callbacks_have_one():
+    cost = {f"PeriodicTrigger({n})": CallbackCost(0.5, has_interval=True) for n in "ABCDEF"}
     assert verdict(EpochTimes(10, 0, 7, 3, by_callback=cost)).endswith("run less often")
 
 
@@ -150,3 +161,18 @@ def test_a_real_flow_is_blamed_on_its_slow_stage():
     line = verdict(EpochTimes(total, data=0.9 * total, step=0, callbacks=0, stages=clock.lap()))
     assert "the data is the limit" in line
     assert not any(cost.datapoints for cost in clock.lap())  # each lap counts from the last
+
+
+def test_the_facts_come_from_the_callbacks_and_stages_themselves():
+    pytest.importorskip("tensorflow")
+    from towerpack.callbacks import ModelSaver, PeriodicTrigger
+    from towerpack.callbacks.group import Callbacks
+    from towerpack.dataflow import RemoteDataZMQ
+    from towerpack.dataflow.statistics import stage_costs
+
+    group = Callbacks([PeriodicTrigger(ModelSaver(), every_k_epochs=2), ModelSaver()])
+    for callback in group.callbacks:
+        group.clock.call(callback, lambda: None)
+    assert [cost.has_interval for cost in group.lap().values()] == [True, False]
+    (cost,) = stage_costs(RemoteDataZMQ("ipc:///tmp/none"))
+    assert cost.external and not cost.batches

@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.predict.test_multi_tower import expected
-from tests.predict.test_predictor import config, weights
+from tests.predict.test_predictor import config, expected, weights
 from tests.tiny_model import tiny_arrays
 from towerpack._tensorflow import tf
 from towerpack.dataflow import BatchData, DataFromArrays
@@ -126,8 +125,9 @@ def test_F1_a_datapoint_that_kills_every_process_is_an_error_in_words(tmp_path):
     predictor = MultiProcessDatasetPredictor(
         dying_config(tmp_path / "died", times=9), bad_flow(), 1, use_gpu=False
     )
-    with pytest.raises(PredictError, match="died while predicting: SIGKILL"):
+    with pytest.raises(PredictError, match=r"died \(SIGKILL: .*\) while predicting") as caught:
         predictor.get_all_result()
+    assert "while predicting datapoint 2" in caught.value.__notes__
     assert (tmp_path / "died1").exists() and not (tmp_path / "died2").exists()
 
 
@@ -153,7 +153,7 @@ def test_an_abandoned_iteration_leaves_no_process(tmp_path):
 import subprocess, os
 from tests.predict.test_dataset import config, flow
 from towerpack.predict import MultiProcessDatasetPredictor
-from towerpack.core.launcher import stop_server
+from towerpack.dataflow.workers.forkserver import stop_server
 results = MultiProcessDatasetPredictor(config(), flow(), 1, use_gpu=False).get_result()
 next(results)
 results.close()
@@ -168,7 +168,7 @@ print("left:", [line for line in listed.splitlines()[1:] if "ps" not in line.spl
         [sys.executable, script],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": root},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path])},
     )
     assert run.stdout.splitlines()[-1] == "left: []", run.stdout + run.stderr
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from towerpack.core.files import atomic_file
-from towerpack.dataflow.stage_costs import StageCost
+from towerpack.dataflow.statistics import StageCost
 from towerpack.monitor import (
     CallbackCost,
     EpochTimes,

@@ -41,6 +41,15 @@ def test_the_best_checkpoint_is_placed_by_its_manifest(tmp_path):
     assert (found["other"]["step"], found["other"]["values"]) == (None, {})
 
 
+def test_a_damaged_list_of_checkpoints_and_other_directories_do_not_matter(tmp_path):
+    make_run(tmp_path, epochs=2, pictures=False)
+    (tmp_path / "checkpoint").write_bytes(b"\xff\x00")
+    (tmp_path / "trace-7").mkdir()
+    found = read_run(tmp_path)["checkpoints"]
+    assert {checkpoint["name"] for checkpoint in found} == {f"model-{STEPS}", f"model-{2 * STEPS}"}
+    assert not any(checkpoint["latest"] for checkpoint in found)
+
+
 def test_a_long_curve_is_thinned_and_keeps_its_peaks_and_its_end(tmp_path):
     monitors = Monitors([JSONWriter()])
     monitors.open(RunInfo(tmp_path))
@@ -89,7 +98,7 @@ def test_pictures_of_tf_summary_and_those_that_came_again(tmp_path):
     from tensorboard.compat.proto.tensor_pb2 import TensorProto
 
     from towerpack.monitor import TFEventWriter
-    from towerpack.report.event_images import read_images
+    from towerpack.report.run_reader import read_images
 
     def put(step, **info):
         monitors = Monitors([TFEventWriter()])

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from towerpack._tensorflow import tf
+from towerpack.optimizer import SGD, apply_grad_processors
 from towerpack.tower import TowerContext, VariableStore
 from towerpack.tower.gradproc import (
     CheckGradient,
@@ -13,7 +14,6 @@ from towerpack.tower.gradproc import (
     SummaryGradient,
     dense,
 )
-from towerpack.tower.optimizer import SGD, apply_grad_processors
 
 GRADIENTS = {"conv0/W": [3.0, 0.0], "conv0/b": [4.0], "fc/W": [0.0]}
 
@@ -55,7 +55,7 @@ def test_the_first_matching_factor_counts_and_zero_drops(store):
     scaled = process(store, ScaleGradient([("conv0/W", 10), ("conv0/.*", 0)]))
     assert scaled == {"conv0/W": [30.0, 0.0], "fc/W": [0.0]}
     assert process(store, ScaleGradient(("fc/W", 5)))["conv0/b"] == [4.0]
-    with pytest.raises(ValueError, match="left no variable"):
+    with pytest.raises(ValueError, match="leaves no variable"):
         process(store, ScaleGradient((".*", 0)))
 
 

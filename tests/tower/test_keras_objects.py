@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from towerpack import optimizer as own
 from towerpack._tensorflow import tf, v1
 from towerpack.callbacks import ModelSummary
 from towerpack.checkpoint import SmartInit, save_checkpoint_vars
@@ -10,7 +11,6 @@ from towerpack.dataflow import BatchData, DataFromArrays
 from towerpack.input_source import QueueInput
 from towerpack.predict import OfflinePredictor, PredictConfig
 from towerpack.tower import TowerContext, TowerFunc, TracedTower, VariableStore
-from towerpack.tower import optimizer as own
 from towerpack.tower.varreplace import freeze_variables, remap_variables
 from towerpack.train import SimpleTrainer
 
@@ -428,6 +428,61 @@ def test_a_model_that_is_frozen_in_one_of_two_calls_gets_the_gradient_of_the_oth
         return layer(x) + y
 
     np.testing.assert_array_equal(gradient(twice), gradient(layer))
+
+
+class MakesVariablesInItsCall(layers.Layer):
+    """Keras does not know its variables: neither a plain one nor those of a new layer."""
+
+    def __init__(self, make):
+        super().__init__(name="outer")
+        self.make = make
+
+    def call(self, x):
+        return self.make(x)
+
+
+IN_CALLS = pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x * tf.Variable(tf.ones([4]), name="scale"),
+        lambda x: layers.Dense(2, name="scale")(x),
+    ],
+    ids=["variable", "layer"],
+)
+
+
+@IN_CALLS
+def test_freezing_refuses_variables_that_a_layer_makes_in_its_call(make):
+    def network(x):
+        with freeze_variables():
+            return MakesVariablesInItsCall(make)(x)
+
+    with pytest.raises(ValueError, match="do not reach the variable .*add_weight"):
+        outputs(network, VariableStore())
+
+    def frozen_inside(x):
+        with freeze_variables():
+            return make(x)
+
+    with pytest.raises(ValueError, match="do not reach the variable"):
+        outputs(MakesVariablesInItsCall(frozen_inside), VariableStore())
+    outputs(MakesVariablesInItsCall(make), VariableStore())
+
+
+@IN_CALLS
+def test_variables_that_a_layer_makes_in_its_call_can_be_frozen_altogether(make):
+    head = layers.Dense(2, name="head")
+
+    def network(x):
+        with freeze_variables(skip_collection=True):
+            x = MakesVariablesInItsCall(make)(x)
+        return head(x)
+
+    trainer, begin = train(network)
+    assert list(trainer.store.trainable()) == ["head/kernel", "head/bias"]
+    assert trainer.store.frozen()
+    for name in trainer.store.frozen():
+        np.testing.assert_array_equal(trainer.store[name], begin[name])
 
 
 @PLACES

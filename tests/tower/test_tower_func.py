@@ -109,7 +109,7 @@ def test_moving_summaries_take_scalars_one_by_one():
     def build(x):
         add_moving_summary([tf.reduce_sum(x)])
 
-    with pytest.raises(TypeError, match="one argument each"):
+    with pytest.raises(TypeError, match="expected each argument to be a tensor"):
         trace_training(build)
     with pytest.raises(ValueError, match="expected a scalar"):
         trace_training(lambda x: add_moving_summary(x))

@@ -11,7 +11,7 @@ from tests.tiny_model import CLASSES, TinyModel, tiny_arrays
 from towerpack._tensorflow import tf
 from towerpack.dataflow import BatchData, DataFromArrays, MapData
 from towerpack.models import Dropout, FullyConnected
-from towerpack.tower.optimizer import Adam
+from towerpack.optimizer import Adam
 from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
 
 

@@ -17,7 +17,7 @@ from tests.train.test_multi_gpu import Model
 
 class Full(Callback):
     def _after_epoch(self):
-        if self.epoch_num == 2:
+        if self.epoch_num == 4:  # the save of epoch 3 has waited for that of epoch 2
             with open(Path(sys.argv[1], "filler"), "wb", 0) as filler:
                 try:
                     while filler.write(bytes(64)):
@@ -62,4 +62,4 @@ def test_F10_a_full_disk_ends_in_CheckpointNotWritten_or_not_at_all(tmp_path, wh
     assert "CheckpointNotWritten: the last 3 checkpoints could not be written" in last
     from towerpack.checkpoint import load_checkpoint_vars
 
-    assert int(load_checkpoint_vars(kept)["global_step"]) in (8, 16)
+    assert int(load_checkpoint_vars(kept)["global_step"]) in (16, 24, 32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tests.callbacks.training import STEPS, run
-from towerpack.callbacks import Callback, RunUpdateOps
+from towerpack.callbacks import Callback, RunOp
 from towerpack.monitor import MonitorBase
 
 PAUSE = 0.02  # seconds
@@ -52,12 +52,12 @@ class Listening(Callback):
         self.monitor = monitor
 
     def _before_train(self):
-        self.trainer.monitors.monitors.append(self.monitor)
+        self.trainer.monitors._active.append(self.monitor)
 
 
 def test_time_is_added_up_by_callback_also_around_steps_and_when_settled():
     seen = Times()
-    run([Listening(seen), AtSteps(), AtTheEnd(), RunUpdateOps()], epochs=2)
+    run([Listening(seen), AtSteps(), AtTheEnd(), RunOp(lambda: None)], epochs=2)
     first, second = seen.epochs
     for times in (first, second):
         costs = times.by_callback

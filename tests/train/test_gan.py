@@ -5,13 +5,14 @@ import re
 import numpy as np
 import pytest
 
+from towerpack import optimizer
 from towerpack._tensorflow import tf, v1
 from towerpack.callbacks import Callback, ModelSaver
 from towerpack.core import logger
 from towerpack.dataflow import BatchData, DataFromArrays
 from towerpack.input_source import QueueInput
 from towerpack.models import BatchNorm, FullyConnected
-from towerpack.tower import auto_reuse_variable_scope, optimizer
+from towerpack.tower import auto_reuse_variable_scope
 from towerpack.train import (
     GANModelDesc,
     GANTrainer,

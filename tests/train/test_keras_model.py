@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from towerpack import optimizer
 from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback, ModelSaver
 from towerpack.checkpoint import load_checkpoint_vars
@@ -11,7 +12,6 @@ from towerpack.dataflow import BatchData, DataFromArrays
 from towerpack.models import FullyConnected, ModelDesc
 from towerpack.monitor import MonitorBase
 from towerpack.predict import OfflinePredictor, PredictConfig
-from towerpack.tower import optimizer
 from towerpack.train import (
     KerasModel,
     KerasTrainer,

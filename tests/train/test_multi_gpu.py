@@ -7,13 +7,14 @@ from functools import partial
 import numpy as np
 import pytest
 
+from towerpack import optimizer
 from towerpack._tensorflow import tf
 from towerpack.callbacks import ScheduledHyperParamSetter
 from towerpack.core import logger
 from towerpack.dataflow import BatchData, DataFromArrays
 from towerpack.input_source import QueueInput, StagingInput
 from towerpack.models import BatchNorm, FullyConnected, ModelDesc
-from towerpack.tower import get_current_tower_context, gradproc, optimizer
+from towerpack.tower import get_current_tower_context, gradproc
 from towerpack.train import (
     AsyncMultiGPUTrainer,
     SimpleTrainer,
@@ -223,7 +224,7 @@ def test_asynchronous_towers_learn_and_take_every_batch_once(options):
     trainer = AsyncMultiGPUTrainer(2, **options)
     before = trained(SimpleTrainer(), 16, steps=2)
     after = trained(trainer, 8, Counting(), steps=60)
-    assert trainer.batches_taken == 2 * 60
+    assert trainer.input_source.delivered == 2 * 60
     assert trainer.store["rows"].numpy() == 2 * 60 * 8
     assert trainer.global_step == int(trainer.store["global_step"].numpy()) == 60
     assert any(np.abs(after[name] - before[name]).max() > 0.01 for name in after)

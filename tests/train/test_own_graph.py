@@ -12,7 +12,7 @@ from towerpack.callbacks import (
 )
 from towerpack.checkpoint import get_all_checkpoints, load_checkpoint_vars
 from towerpack.core import logger
-from towerpack.tower.keras_names import fresh_layer_names
+from towerpack.tower.keras_layers import fresh_layer_names
 from towerpack.train import NoOpTrainer, Trainer
 
 keras = tf.keras

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 from tests.train.test_multi_gpu import OPTIMIZERS, SYNCHRONOUS, Model, assert_close, trained
+from towerpack import optimizer
 from towerpack._tensorflow import tf
 from towerpack.dataflow import DataFromArrays
 from towerpack.models import BatchNorm, FullyConnected, layer_register
-from towerpack.tower import gradproc, optimizer
+from towerpack.tower import gradproc
 from towerpack.train import SimpleTrainer, SyncMultiGPUTrainer, SyncMultiGPUTrainerReplicated
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from towerpack import dataflow as df
+from towerpack import optimizer
 from towerpack._tensorflow import tf, v1
 from towerpack.callbacks import (
     Callback,
@@ -28,15 +29,15 @@ from towerpack.input_source import (
     TFDatasetInput,
 )
 from towerpack.models import GRU, LSTM, BatchNorm, Conv2D, FullyConnected, ModelDesc
-from towerpack.tower import get_current_tower_context, optimizer
+from towerpack.tower import get_current_tower_context
 from towerpack.train import (
     SimpleTrainer,
     SyncMultiGPUTrainer,
     SyncMultiGPUTrainerParameterServer,
     SyncMultiGPUTrainerReplicated,
     TrainConfig,
+    autotune,
     launch_train_with_config,
-    pace,
 )
 
 CLASSES, WORDS = 3, 20
@@ -380,7 +381,7 @@ def check(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         with monkeypatch.context() as patch:
             if drawn.quick_trials:  # all ways of running come into use in a short run
-                patch.setattr(pace, "WINDOW_SECONDS", 0.001)
+                patch.setattr(autotune, "WINDOW_SECONDS", 0.001)
             _check(drawn)
     except BaseException as error:
         error.add_note(f"seed {seed}: {drawn}")

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tests.tiny_model import BATCH, SAMPLES, TinyModel, tiny_flow
+from towerpack import optimizer
 from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback, ModelSaver
 from towerpack.checkpoint import LoadError, get_all_checkpoints, save_checkpoint
@@ -9,7 +10,6 @@ from towerpack.checkpoint.store import remove_checkpoint
 from towerpack.core import logger
 from towerpack.dataflow import BatchData, DataFromArrays, MultiProcessMapData
 from towerpack.models import ModelDesc
-from towerpack.tower import optimizer
 from towerpack.train import (
     AutoResumeTrainConfig,
     SimpleTrainer,

@@ -19,8 +19,9 @@ from towerpack.dataflow import BatchData, DataFromArrays, MapData
 from towerpack.input_source import QueueInput, SignatureError, apply_default_prefetch
 from towerpack.models import FullyConnected
 from towerpack.monitor import MonitorBase
+from towerpack.optimizer import apply_grad_processors
 from towerpack.predict import OfflinePredictor, PredictConfig
-from towerpack.tower import SummaryGradient, add_tensor_summary, apply_grad_processors
+from towerpack.tower import SummaryGradient, add_tensor_summary
 from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
 
 STEPS = SAMPLES // BATCH

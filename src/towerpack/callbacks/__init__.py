@@ -46,8 +46,6 @@ from towerpack.callbacks.summary import (
     SimpleMovingAverage,
 )
 from towerpack.callbacks.tensors import (
-    DumpParamAsImage,
-    DumpTensor,
     DumpTensorAsImage,
     DumpTensors,
     PredictionImages,
@@ -56,7 +54,6 @@ from towerpack.callbacks.tensors import (
 )
 from towerpack.callbacks.trackers import (
     EstimatedTimeLeft,
-    GPUMemoryTracker,
     GPUUtilizationTracker,
     HostMemoryTracker,
     PeakMemoryTracker,
@@ -66,7 +63,6 @@ from towerpack.callbacks.trigger import EnableCallbackIf, PeriodicCallback, Peri
 from towerpack.callbacks.user_code import (
     InjectShell,
     RunOp,
-    RunUpdateOps,
     SendStat,
     StartProcOrThread,
 )
@@ -82,14 +78,11 @@ __all__ = [
     "ClassificationError",
     "ConfusionMatrix",
     "DataParallelInferenceRunner",
-    "DumpParamAsImage",
-    "DumpTensor",
     "DumpTensorAsImage",
     "DumpTensors",
     "EarlyStopping",
     "EnableCallbackIf",
     "EstimatedTimeLeft",
-    "GPUMemoryTracker",
     "GPUUtilizationTracker",
     "GradientNorm",
     "GraphProfiler",
@@ -122,7 +115,6 @@ __all__ = [
     "ProxyCallback",
     "RocCurve",
     "RunOp",
-    "RunUpdateOps",
     "ScalarStats",
     "ScheduledHyperParamSetter",
     "SendStat",

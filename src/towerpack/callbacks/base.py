@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
+import numpy as np
+
 from towerpack.core import logger
 from towerpack.input_source import InputSource
 from towerpack.monitor import Monitors
@@ -102,10 +104,6 @@ class Callback:
     trainer: TrainerView
     chief_only: bool = True
 
-    def setup_graph(self, trainer: TrainerView) -> None:
-        self.trainer = trainer
-        self._setup_graph()
-
     def _setup_graph(self) -> None: ...
 
     def _before_train(self) -> None: ...
@@ -136,13 +134,17 @@ class Callback:
         `before_run` and `after_run` are called for due steps only. `trigger_step` follows every
         call of the step function, which has run one step or, if no callback was due, several.
         """
-        return self.global_step + 1 if observes_steps(self) else None
+        return self.trainer.global_step + 1 if observes_steps(self) else None
 
     def _state(self) -> Any:
         """What a checkpoint stores for this callback, as JSON; None for nothing."""
 
     def _restore(self, state: Any) -> None:
         """Restores what `_state` returned. Called before `before_train`."""
+
+    def setup_graph(self, trainer: TrainerView) -> None:
+        self.trainer = trainer
+        self._setup_graph()
 
     before_train = _public(_before_train)
     before_epoch = _public(_before_epoch)
@@ -178,6 +180,17 @@ class Callback:
         return type(self).__name__
 
 
+def _forwarded(hook: Callable[P, T]) -> Callable[P, T]:
+    """A hook that calls the same hook of the wrapped callback."""
+    name = hook.__name__.removeprefix("_")
+
+    @functools.wraps(hook)
+    def call(self: Any, *arguments: Any) -> Any:
+        return getattr(self.cb, name)(*arguments)
+
+    return call  # type: ignore[return-value]
+
+
 class ProxyCallback(Callback):
     """Passes every event to another callback: the base class of callbacks that change some of them.
 
@@ -193,44 +206,19 @@ class ProxyCallback(Callback):
     def _setup_graph(self) -> None:
         self.cb.setup_graph(self.trainer)
 
-    def _before_train(self) -> None:
-        self.cb.before_train()
-
-    def _before_epoch(self) -> None:
-        self.cb.before_epoch()
-
-    def _next_due(self) -> int | None:
-        return self.cb.next_due()
-
-    def _before_run(self) -> Sequence[str] | None:
-        return self.cb.before_run()
-
-    def _after_run(self, values: list[Any] | None) -> None:
-        self.cb.after_run(values)
-
-    def _trigger_step(self) -> None:
-        self.cb.trigger_step()
-
-    def _after_epoch(self) -> None:
-        self.cb.after_epoch()
-
-    def _trigger_epoch(self) -> None:
-        self.cb.trigger_epoch()
-
-    def _trigger(self) -> None:
-        self.cb.trigger()
-
-    def _interrupted(self) -> None:
-        self.cb.interrupted()
-
-    def _after_train(self) -> None:
-        self.cb.after_train()
-
-    def _state(self) -> Any:
-        return self.cb.state()
-
-    def _restore(self, state: Any) -> None:
-        self.cb.restore(state)
+    _before_train = _forwarded(Callback._before_train)
+    _before_epoch = _forwarded(Callback._before_epoch)
+    _before_run = _forwarded(Callback._before_run)
+    _after_run = _forwarded(Callback._after_run)
+    _trigger_step = _forwarded(Callback._trigger_step)
+    _after_epoch = _forwarded(Callback._after_epoch)
+    _trigger_epoch = _forwarded(Callback._trigger_epoch)
+    _trigger = _forwarded(Callback._trigger)
+    _interrupted = _forwarded(Callback._interrupted)
+    _after_train = _forwarded(Callback._after_train)
+    _next_due = _forwarded(Callback._next_due)
+    _state = _forwarded(Callback._state)
+    _restore = _forwarded(Callback._restore)
 
     def set_chief_only(self, value: bool = True) -> Callback:
         self.cb.set_chief_only(value)
@@ -253,29 +241,15 @@ class CallbackFactory(Callback):
         trigger: Callable[[Callback], None] | None = None,
         after_train: Callable[[Callback], None] | None = None,
     ):
-        self._functions = {
-            "setup_graph": setup_graph,
-            "before_train": before_train,
-            "trigger": trigger,
-            "after_train": after_train,
+        hooks = {
+            "_setup_graph": setup_graph,
+            "_before_train": before_train,
+            "_trigger": trigger,
+            "_after_train": after_train,
         }
-
-    def _call(self, event: str) -> None:
-        function = self._functions[event]
-        if function is not None:
-            function(self)
-
-    def _setup_graph(self) -> None:
-        self._call("setup_graph")
-
-    def _before_train(self) -> None:
-        self._call("before_train")
-
-    def _trigger(self) -> None:
-        self._call("trigger")
-
-    def _after_train(self) -> None:
-        self._call("after_train")
+        for name, function in hooks.items():
+            if function is not None:
+                setattr(self, name, functools.partial(function, self))
 
 
 def overrides(callback: Callback, *events: str) -> bool:
@@ -298,6 +272,15 @@ def name_list(names: str | Sequence[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
+def scalars(owner: object, names: Sequence[str], values: Sequence[Any] | None) -> list[float]:
+    """The values of these tensors as numbers; raises if one of them is not a scalar."""
+    for name, value in zip(names, values or (), strict=True):
+        if np.ndim(value):
+            kind = type(owner).__name__
+            raise ValueError(f"{kind} expects scalars, but {name!r} has shape {np.shape(value)}")
+    return [float(value) for value in values or ()]
+
+
 def latest_scalar(callback: Callback, name: str) -> tuple[int, float] | None:
     """The step and the value last logged as `name`; None, with a warning, if there is no value."""
     try:
@@ -307,12 +290,9 @@ def latest_scalar(callback: Callback, name: str) -> tuple[int, float] | None:
         return None
 
 
-def run_directory(callback: Callback, own: str | Path | None = None, option: str = "") -> Path:
-    """The directory that a callback writes to: its `own`, set by an option, or that of the run."""
-    directory = own or logger.get_logger_dir()
+def run_directory(callback: Callback) -> Path:
+    """The directory of the run, which a callback writes to."""
+    directory = logger.get_logger_dir()
     if directory is None:
-        raise ValueError(
-            f"{callback} needs a directory: call logger.set_logger_dir(...) or "
-            f"logger.auto_set_dir() first{f', or pass {option}' if option else ''}"
-        )
+        raise ValueError(f"{callback} needs a directory: call logger.set_logger_dir(...) first")
     return Path(directory)

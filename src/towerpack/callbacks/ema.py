@@ -74,9 +74,7 @@ class EMA(Callback):
 
     def _swap(self) -> None:
         if not self._pairs:
-            raise RuntimeError(
-                "this EMA is not part of a trainer yet: add it to the callbacks first"
-            )
+            raise RuntimeError("this EMA has no trainer: add it to the callbacks first")
         for variable, average in self._pairs:
             value: np.ndarray = variable.numpy()
             variable.assign(average)

@@ -1,8 +1,9 @@
-"""Several callbacks run as one, and the time that each of them takes."""
+"""A list of callbacks that acts as one, and the time that each of them takes."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -11,23 +12,27 @@ from towerpack.core import logger
 from towerpack.monitor import CallbackCost
 
 T = TypeVar("T")
-SLOW_SECONDS = 2.0  # of all callbacks in an epoch; less is not worth a line in the log
-SLOW_SHARE = 0.3  # of that time: a callback that takes more is named
+SLOW_SECONDS = 2.0  # of all callbacks in an epoch; shorter times are not logged
+SLOW_SHARE = 0.3  # of that time; callbacks that take more are logged by name
 
 
 class Callbacks(Callback):
-    """A list of callbacks, called in its order. Each gets its `after_train`, whatever happens."""
+    """Calls several callbacks in order. Each gets its `after_train`, even if another one fails."""
 
     def __init__(self, callbacks: Sequence[Callback]):
         for callback in callbacks:
             if not isinstance(callback, Callback):
-                raise TypeError(f"expected callbacks, received {_described(callback)}")
+                name = callback.__name__ if isinstance(callback, type) else ""
+                found = f"the class {name}; write {name}()" if name else repr(callback)
+                raise TypeError(f"expected callbacks, received {found}")
         self.callbacks = list(callbacks)
         self.clock = CallbackClock()
         # Only callbacks that observe single steps are called at each of them.
         self._observing = [cb for cb in self.callbacks if observes_steps(cb)]
         self._at_run = [cb for cb in self.callbacks if overrides(cb, "before_run", "after_run")]
         self._at_step = [cb for cb in self.callbacks if overrides(cb, "trigger_step")]
+        self._due: dict[Callback, int] = {}  # what `next_due` has found
+        self._due_after = -1  # the global step at which it did
 
     def _setup_graph(self) -> None:
         for callback in self.callbacks:
@@ -52,25 +57,28 @@ class Callbacks(Callback):
             raise stop
 
     def _next_due(self) -> int | None:
-        due = [callback.next_due() for callback in self._observing]
-        return min((step for step in due if step is not None), default=None)
+        self._due_after = self.global_step
+        due = {callback: callback.next_due() for callback in self._observing}
+        self._due = {callback: step for callback, step in due.items() if step is not None}
+        return min(self._due.values(), default=None)
 
     def fetches(self) -> list[tuple[Callback, list[str]]]:
-        """The names of the tensors that each callback which is due wants from the coming step."""
-        coming = self.trainer.global_step + 1
+        """The callbacks that observe the coming step, with the names of the tensors they need."""
+        if self._due_after != self.global_step:  # a `run_step` of the user's own runs several
+            self._next_due()
         wanted = []
         for callback in self._at_run:
-            if callback.next_due() == coming:
+            if self._due.get(callback) == self.global_step + 1:
                 names = self.clock.call(callback, callback.before_run, at_step=True)
                 wanted.append((callback, list(names or ())))
         return wanted
 
     def deliver(self, wanted: list[tuple[Callback, list[str]]], values: dict[str, Any]) -> None:
-        """Passes the values of a step to the callbacks that asked for them."""
+        """Passes the values of a step to the callbacks that requested them."""
         self.trainer.monitors.at(self.trainer.global_step, self.trainer.epoch_num)
         for callback, names in wanted:
-            its = [values[name] for name in names] if names else None
-            self.clock.call(callback, callback.after_run, its, at_step=True)
+            requested = [values[name] for name in names] if names else None
+            self.clock.call(callback, callback.after_run, requested, at_step=True)
 
     def _trigger_step(self) -> None:
         self._each("trigger_step", self._at_step, at_step=True)
@@ -113,32 +121,24 @@ class Callbacks(Callback):
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """Restores each callback; states of callbacks that are gone are logged and dropped."""
+        """Restores each callback. States of callbacks that this run does not use are dropped."""
         known = self._by_name()
         for name, value in state.items():
             if name in known:
                 known[name].restore(value)
         gone = sorted(set(state) - set(known))
         if gone:
-            logger.warning("the checkpoint has the state of %s, which this run does not use", gone)
+            logger.warning("the checkpoint has states of callbacks that are not used: %s", gone)
 
     def _by_name(self) -> dict[str, Callback]:
         """Callbacks by class and number, so that the order of different classes does not matter."""
         named: dict[str, Callback] = {}
+        counts: Counter[str] = Counter()
         for callback in self.callbacks:
-            base, number = str(callback), 1
-            name = base
-            while name in named:
-                number += 1
-                name = f"{base} {number}"
-            named[name] = callback
+            name = str(callback)
+            counts[name] += 1
+            named[f"{name} {counts[name]}" if counts[name] > 1 else name] = callback
         return named
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, type):
-        return f"the class {value.__name__}; write {value.__name__}()"
-    return f"{value!r} ({type(value).__name__})"
 
 
 class CallbackClock:
@@ -165,9 +165,11 @@ class CallbackClock:
             seconds = time.perf_counter() - begun
             self._running = before
             self.seconds += seconds
-            cost = self._costs.get(callback, CallbackCost(0.0, 0.0))
+            cost = self._costs.get(callback, CallbackCost(0.0))
             self._costs[callback] = CallbackCost(
-                cost.seconds + seconds, cost.at_steps + (seconds if at_step else 0.0)
+                cost.seconds + seconds,
+                cost.at_steps + (seconds if at_step else 0.0),
+                getattr(callback, "has_interval", False),
             )
 
     def on_account(self, action: Callable[[], None]) -> Callable[[], None]:

@@ -16,7 +16,7 @@ from towerpack.tower import VariableStore
 
 
 class HyperParam:
-    """Something with a value that callbacks may get and set.
+    """A value that callbacks may read and set.
 
     `readable_name` is its name in logs, monitors and `hyper.txt`.
     """
@@ -67,9 +67,7 @@ class GraphVarParam(HyperParam):
         if len(ending) == 1:
             return variables[ending[0]]
         if ending:
-            raise ValueError(
-                f"several variables end in {self.name!r}: {ending}; pass the full name"
-            )
+            raise ValueError(f"several variables end in {self.name!r}; pass one of {ending}")
         settable = [n for n, v in store.saved().items() if tuple(v.shape) == self.shape]
         hint = f"; variables of shape {self.shape} are {nearest_first(self.name, settable)}"
         if self.name == "learning_rate":
@@ -85,10 +83,7 @@ class GraphVarParam(HyperParam):
     def set_value(self, value: Any) -> None:
         array = np.asarray(value)
         if self.var.dtype.is_integer and array.dtype.kind not in "iub":
-            raise ValueError(
-                f"expected an integer for {self.name!r}, which is of type {self.var.dtype.name}, "
-                f"received {value!r}"
-            )
+            raise ValueError(f"expected an integer for {self.name!r}, received {value!r}")
         self.var.assign(array.astype(self.var.dtype.as_numpy_dtype))
 
 
@@ -106,8 +101,7 @@ class ObjAttrParam(HyperParam):
     """
 
     def __init__(self, obj: Any, attrname: str, readable_name: str | None = None):
-        if not hasattr(obj, attrname):
-            raise AttributeError(f"expected an object with the attribute {attrname!r}: {obj!r}")
+        getattr(obj, attrname)  # raises now if there is no such attribute
         self.obj, self.attrname = obj, attrname
         self.readable_name = readable_name or attrname
 
@@ -137,12 +131,13 @@ class HyperParamSetter(Callback):
     """
 
     chief_only = False
-    # Whether changes in the middle of an epoch are logged. Those of a smooth schedule are not.
+    # Whether changes within an epoch are logged. Those of a smooth schedule are too many.
     logs_each_change = True
 
     def __init__(self, param: str | HyperParam):
         self.param = as_param(param)
-        self._replaced: tuple[int, Any] = (-1, None)  # after which step, and the value before
+        # The step of the last change, and the value before it.
+        self._replaced: tuple[int, Any] = (-1, None)
 
     def _setup_graph(self) -> None:
         self.param.setup_graph(self.trainer)
@@ -151,48 +146,33 @@ class HyperParamSetter(Callback):
         self._set_param()
 
     def _trigger(self) -> None:
-        self._put_used_value()
+        step, before = self._replaced
+        used = before if step == self.global_step else self.get_current_value()
+        if np.ndim(used) == 0:
+            self.trainer.monitors.put_scalar(self.param.readable_name, float(used))
         self._set_param()
 
-    def _put_used_value(self) -> None:
-        step, before = self._replaced
-        value = before if step == self.global_step else self.get_current_value()
-        if np.ndim(value) == 0:
-            self.trainer.monitors.put_scalar(self.param.readable_name, float(value))
-
-    def get_value_to_set(self) -> Any:
-        """The value to set now; None for no change."""
-        return self._get_value_to_set()
-
     def _get_value_to_set(self) -> Any:
+        """The value to set now; None for no change."""
         raise NotImplementedError(f"{type(self).__name__} must define _get_value_to_set()")
 
     def get_current_value(self) -> Any:
         return self.param.get_value()
 
     def _set_param(self) -> None:
-        value = self.get_value_to_set()
+        value = self._get_value_to_set()
         if value is None:  # not `if not value`: 0 is a value
             return
         before = self.get_current_value()
         if self._replaced[0] != self.global_step:
             self._replaced = (self.global_step, before)
         self.param.set_value(value)
-        changed = np.any(np.asarray(before) != np.asarray(self.get_current_value()))
+        changed = np.any(np.not_equal(before, self.get_current_value()))
         within_epoch = 0 <= self.local_step < self.trainer.steps_per_epoch - 1
         if changed and (self.logs_each_change or not within_epoch):
-            logger.info(
-                "%s changes from %s to %s at step %d",
-                self.param,
-                _in_short(before),
-                _in_short(value),
-                self.global_step,
-            )
-
-
-def _in_short(value: Any) -> str:
-    """A number without the digits that float32 adds: 0.4, not 0.4000000059604645."""
-    return f"{value:.7g}" if np.ndim(value) == 0 else str(value)
+            # Without the digits that float32 adds: 0.4, not 0.4000000059604645.
+            short = [f"{x:.7g}" if np.ndim(x) == 0 else str(x) for x in (before, value)]
+            logger.info("%s changes from %s to %s at step %d", self.param, *short, self.global_step)
 
 
 class HumanHyperParamSetter(HyperParamSetter):
@@ -209,12 +189,8 @@ class HumanHyperParamSetter(HyperParamSetter):
         super().__init__(param)
         self.file_name = Path(file_name)
 
-    @property
-    def path(self) -> Path:
-        directory = logger.get_logger_dir()
-        return Path(directory, self.file_name) if directory else self.file_name
-
     def _before_train(self) -> None:
+        self.path = Path(logger.get_logger_dir() or "", self.file_name)
         logger.info("to change %s, write the line %s:<value> to %s", *[self.param] * 2, self.path)
         super()._before_train()
 
@@ -224,18 +200,16 @@ class HumanHyperParamSetter(HyperParamSetter):
         except FileNotFoundError:
             return None
         for line in lines:
-            name, separator, text = line.rpartition(":")
-            if separator and name.strip() == self.param.readable_name:
-                return self._number(text.strip())
-        return None
-
-    def _number(self, text: str) -> int | float | None:
-        for kind in (int, float):
-            try:
-                return kind(text)
-            except ValueError:
+            name, _, text = line.rpartition(":")
+            if name.strip() != self.param.readable_name:
                 continue
-        logger.warning("%s: expected a number for %s, received %r", self.path, self.param, text)
+            text = text.strip()
+            try:
+                return int(text) if text.lstrip("+-").isdecimal() else float(text)
+            except ValueError:
+                message = "%s: expected a number for %s, received %r"
+                logger.warning(message, self.path, self.param, text)
+                break
         return None
 
 
@@ -254,21 +228,17 @@ class HyperParamSetterWithFunc(HyperParamSetter):
 
     def __init__(self, param: str | HyperParam, func: Callable[[float, Any], Any]):
         super().__init__(param)
-        if not callable(func):
-            raise TypeError(f"expected a function of (epochs, value), received {func!r}")
         self.func = func
-        self._restored_at: int | None = None
 
     def _setup_graph(self) -> None:
         super()._setup_graph()
-        self._restored_at = None
+        self._restored_at: int | None = None
 
     def _before_train(self) -> None:
         # Only complete epochs count: a run may resume in the middle of one.
         self._epochs: float = self.trainer.starting_epoch - 1
         if self._restored_at != self.global_step:
             self._set_param()
-        self._restored_at = None
 
     def _trigger(self) -> None:
         done = (self.local_step + 1) / self.trainer.steps_per_epoch
@@ -312,41 +282,29 @@ class StatMonitorParamSetter(HyperParamSetter):
             raise ValueError(f"expected last_k of at least 2, received {last_k}")
         self.stat_name, self.value_func = stat_name, value_func
         self.threshold, self.last_k, self.reverse = float(threshold), last_k, reverse
-        self._observed: deque[tuple[int, float]] = deque(maxlen=last_k)
-        self._seen = -1
 
     def _setup_graph(self) -> None:
         super()._setup_graph()
-        self._observed.clear()
+        self._observed = deque[tuple[int, float]](maxlen=self.last_k)
         self._seen = -1
 
     def _before_train(self) -> None: ...
 
     def _get_value_to_set(self) -> Any:
         latest = latest_scalar(self, self.stat_name)
-        if latest is None:
+        if latest is None or latest[0] <= self._seen:
             return None
-        step, value = latest
-        if step <= self._seen:
-            logger.warning("%s was triggered, but %r has no new value", self, self.stat_name)
-            return None
-        self._seen = step
-        self._observed.append((step, value))
-        if len(self._observed) < self.last_k or self._improved():
+        self._seen = latest[0]
+        self._observed.append(latest)
+        values = [value if self.reverse else -value for _, value in self._observed]
+        if len(values) < self.last_k or max(values) > values[0] + self.threshold:
             return None
         self._observed.clear()
         return self.value_func(self.get_current_value())
-
-    def _improved(self) -> bool:
-        values = [value for _, value in self._observed]
-        if self.reverse:
-            return max(values) > values[0] + self.threshold
-        return min(values) < values[0] - self.threshold
 
     def _state(self) -> dict[str, Any]:
         return {"observed": [list(pair) for pair in self._observed], "seen": self._seen}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        self._observed.clear()
         self._observed.extend((step, value) for step, value in state["observed"])
         self._seen = state["seen"]

@@ -13,7 +13,8 @@ from towerpack._tensorflow import tf
 from towerpack.callbacks.base import Callback, TrainerView
 from towerpack.callbacks.ema import EMA
 from towerpack.core.progress import Progress
-from towerpack.dataflow.base import DataFlow, as_flow
+from towerpack.dataflow.base import DataFlow
+from towerpack.dataflow.source.iterable import as_flow
 from towerpack.input_source import InputSource, StagingInput
 from towerpack.input_source.base import EndOfData
 from towerpack.input_source.signature import InputCheck
@@ -270,7 +271,6 @@ class SourceBatches:
 
     def setup(self, signature: Sequence[Any]) -> None:
         self.source.setup(signature)
-        self._read = tf.function(self.source.get_input_tensors, autograph=False)
 
     def size(self) -> int | None:
         return self.source.size()
@@ -285,10 +285,8 @@ class SourceBatches:
         size, done = self.size(), 0
         while size is None or done < size:
             try:
-                self.source.wait(1, done)
-                inputs = self._read()
-            except (EndOfData, tf.errors.OutOfRangeError) as end:
-                self.source.raise_failure()
+                inputs = self.source.next().tensors(0)
+            except EndOfData as end:
                 if size is not None:
                     raise RuntimeError(
                         f"expected {size} batches from {self.name}, according to its size, but it "
@@ -296,7 +294,7 @@ class SourceBatches:
                     ) from end
                 return
             done += 1
-            yield list(inputs)
+            yield inputs
 
     def close(self) -> None:
         self.source.close()

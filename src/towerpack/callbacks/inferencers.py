@@ -1,4 +1,4 @@
-"""What is computed over a validation set: means, errors, and statistics of classifiers."""
+"""Inferencers: means, errors and statistics of classifiers over a validation set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from towerpack.callbacks.base import name_list
+from towerpack.callbacks.base import name_list, scalars
 from towerpack.callbacks.drawing import confusion_picture, curve_picture
 from towerpack.callbacks.inference import Inferencer
 from towerpack.core import logger
@@ -45,36 +45,25 @@ class ScalarStats(_Named):
         self._sizes: list[int | None] = []
 
     def _on_fetches(self, values: list[Any]) -> None:
-        for name, value in zip(self.names, values, strict=True):
-            if np.ndim(value):
-                raise ValueError(
-                    f"ScalarStats expects scalars, but {name!r} has shape {np.shape(value)}"
-                )
-        if self.batch_size == 0:  # the mean of no samples is NaN
-            return
-        self._values.append([float(value) for value in values])
-        self._sizes.append(self.batch_size)
+        numbers = scalars(self, self.names, values)
+        if self.batch_size != 0:  # the mean of no samples is NaN
+            self._values.append(numbers)
+            self._sizes.append(self.batch_size)
 
     def _after_inference(self) -> dict[str, float]:
-        means = np.average(self._values, axis=0, weights=self._weights())
-        ops = [get_op_tensor_name(name)[0] for name in self.names]
-        return {
-            f"{self.prefix}_{op}" if self.prefix else op: float(mean)
-            for op, mean in zip(ops, means, strict=True)
-        }
-
-    def _weights(self) -> list[int] | None:
         known = [size for size in self._sizes if size is not None]
-        if len(known) == len(self._sizes):
-            return known
-        if not self._warned:
+        weights = known if len(known) == len(self._sizes) else None
+        if weights is None and not self._warned:
             self._warned = True
             logger.warning(
                 "ScalarStats gives every batch of %s the same weight: the inputs differ in their "
                 "first dimension, so the number of samples in a batch is unknown",
                 self.names,
             )
-        return None
+        means = np.average(self._values, axis=0, weights=weights)
+        prefix = f"{self.prefix}_" if self.prefix else ""
+        ops = [get_op_tensor_name(name)[0] for name in self.names]
+        return {f"{prefix}{op}": float(mean) for op, mean in zip(ops, means, strict=True)}
 
 
 class ClassificationError(_Named):
@@ -96,10 +85,8 @@ class ClassificationError(_Named):
     def _on_fetches(self, values: list[Any]) -> None:
         (vector,) = values
         if np.ndim(vector) != 1:
-            raise ValueError(
-                f"expected {self.wrong_tensor!r} to be a vector with one value per sample, "
-                f"received shape {np.shape(vector)}"
-            )
+            shape = np.shape(vector)
+            raise ValueError(f"expected {self.wrong_tensor!r} to be a vector, received {shape}")
         self._wrong += float(np.sum(np.asarray(vector, np.float64)))
         self._total += len(vector)
 
@@ -123,18 +110,13 @@ class BinaryClassificationStats(_Named):
         self._hits = self._predicted = self._real = 0
 
     def _on_fetches(self, values: list[Any]) -> None:
-        prediction, label = (np.asarray(value) for value in values)
-        for name, array in zip(self.names, (prediction, label), strict=True):
-            if not np.isin(array, (0, 1)).all():
-                raise ValueError(f"expected 0 and 1 in {name!r}, received {np.unique(array)[:5]}")
-        if prediction.shape != label.shape:
-            raise ValueError(
-                f"expected {self.names} to have the same shape, received {prediction.shape} and "
-                f"{label.shape}"
-            )
-        self._hits += int(np.sum((prediction == 1) & (label == 1)))
-        self._predicted += int(np.sum(prediction == 1))
-        self._real += int(np.sum(label == 1))
+        prediction, label = map(_classes, values, self.names, (2, 2))
+        shapes = prediction.shape, label.shape
+        if shapes[0] != shapes[1]:
+            raise ValueError(f"expected {self.names} to have the same shape, received {shapes}")
+        self._hits += int(np.sum(prediction * label))
+        self._predicted += int(np.sum(prediction))
+        self._real += int(np.sum(label))
 
     def _after_inference(self) -> dict[str, float]:
         return {
@@ -149,7 +131,7 @@ class ConfusionMatrix(_Named):
     `scores` is [N, classes] (the largest wins) or a vector of classes; `labels` is a vector of
     classes. A label without a column of scores, or a score that is NaN, is an error. `matrix[i, j]`
     counts samples of class i predicted as j. Scalars: `<name>_accuracy` and `<name>_macro_f1`, the
-    mean over the classes that occur. The picture needs matplotlib; `picture=False` omits it.
+    mean over the classes that occur. `picture=False` logs no picture, which needs matplotlib.
     """
 
     def __init__(
@@ -169,26 +151,17 @@ class ConfusionMatrix(_Named):
         self.matrix = np.zeros((size, size), np.int64)
 
     def _on_fetches(self, values: list[Any]) -> None:
-        scores, labels = (np.asarray(value) for value in values)
-        if scores.ndim not in (1, 2) or labels.shape != scores.shape[:1]:
-            raise ValueError(
-                f"expected one score (or row of scores) and one label per sample, received "
-                f"{self.names[0]!r} of shape {scores.shape} and {self.names[1]!r} of shape "
-                f"{labels.shape}"
-            )
+        scores, labels = _scores_and_labels(values, self.names, (1, 2))
         if scores.ndim == 2:
-            width = scores.shape[1]
             predicted = _without_nan(scores, self.names[0]).argmax(axis=1)
-            labels = _classes(labels, self.names[1], width)
+            labels = _classes(labels, self.names[1], scores.shape[1])
         else:
-            predicted, labels = (_classes(*pair) for pair in zip(values, self.names, strict=True))
-            width = int(max(predicted.max(initial=-1), labels.max(initial=-1))) + 1
-        size = max(width, len(self.matrix))
+            predicted, labels = map(_classes, (scores, labels), self.names)
+        largest = max(predicted.max(initial=-1), labels.max(initial=-1))
+        size = max(largest + 1, len(self.matrix), *scores.shape[1:])
         if self.class_names and size > len(self.class_names):
             raise ValueError(f"expected {len(self.class_names)} classes, received class {size - 1}")
-        if size > len(self.matrix):
-            grown = size - len(self.matrix)
-            self.matrix = np.pad(self.matrix, (0, grown))
+        self.matrix = np.pad(self.matrix, (0, size - len(self.matrix)))
         np.add.at(self.matrix, (labels, predicted), 1)
 
     def _after_inference(self) -> dict[str, float]:
@@ -208,37 +181,16 @@ class ConfusionMatrix(_Named):
 
 
 class ClassReport(ConfusionMatrix):
-    """Precision, recall and F1 of each class, as a table in the log and a picture.
-
-    It is a `ConfusionMatrix` that also logs a table and, with `per_class=True`, the scalars
-    `<name>_recall/<class>`.
-    """
-
-    def __init__(self, *args: Any, per_class: bool = False, **options: Any):
-        super().__init__(*args, **options)
-        self.per_class = per_class
+    """A `ConfusionMatrix` that also logs a table of precision, recall and F1 of each class."""
 
     def _after_inference(self) -> dict[str, float]:
-        logger.info("%s, by class:\n%s", self.name, self.table())
-        scalars = super()._after_inference()
-        if self.per_class:
-            _, recall, _ = class_scores(self.matrix)
-            for label, value in zip(self._labels(), recall, strict=True):
-                scalars[f"{self.name}_recall/{label}"] = float(value)
-        return scalars
-
-    def table(self) -> str:
-        """One line for each class."""
-        precision, recall, f1 = class_scores(self.matrix)
-        width = max([5, *(len(label) for label in self._labels())])
+        labels, counts = self._labels(), self.matrix.sum(axis=1)
+        width = max([5, *map(len, labels)])
         lines = [f"{'class':<{width}}  precision  recall      F1  samples"]
-        lines += [
-            f"{label:<{width}}  {p:9.4f}  {r:6.4f}  {f:6.4f}  {count:7d}"
-            for label, p, r, f, count in zip(
-                self._labels(), precision, recall, f1, self.matrix.sum(axis=1), strict=True
-            )
-        ]
-        return "\n".join(lines)
+        for label, p, r, f, n in zip(labels, *class_scores(self.matrix), counts, strict=True):
+            lines.append(f"{label:<{width}}  {p:9.4f}  {r:6.4f}  {f:6.4f}  {n:7d}")
+        logger.info("%s, by class:\n%s", self.name, "\n".join(lines))
+        return super()._after_inference()
 
 
 class TopK(_Named):
@@ -264,16 +216,10 @@ class TopK(_Named):
         self._wrong, self._total = np.zeros(len(self.ks), np.int64), 0
 
     def _on_fetches(self, values: list[Any]) -> None:
-        scores, labels = (np.asarray(value) for value in values)
-        if scores.ndim != 2 or labels.shape != scores.shape[:1]:
-            raise ValueError(
-                f"expected scores [N, classes] and labels [N], received {scores.shape} and "
-                f"{labels.shape}"
-            )
+        scores, labels = _scores_and_labels(values, self.names, (2,))
         labels = _classes(labels, self.names[1], scores.shape[1])
-        scores = _without_nan(scores, self.names[0]).astype(
-            np.float64
-        )  # unsigned types have no negative
+        # In float64, because unsigned types cannot be negated.
+        scores = _without_nan(scores, self.names[0]).astype(np.float64)
         order = np.argsort(-scores, axis=1, kind="stable")
         rank = (order == labels[:, None]).argmax(axis=1)
         self._wrong += [int((rank >= k).sum()) for k in self.ks]
@@ -308,16 +254,11 @@ class RocCurve(_Named):
         self._labels: list[np.ndarray] = []
 
     def _on_fetches(self, values: list[Any]) -> None:
-        scores, labels = (np.asarray(value) for value in values)
-        if scores.ndim == 2 and scores.shape[1] == 2:
-            scores = scores[:, 1]
-        if scores.shape != labels.shape or labels.ndim != 1 or not np.isin(labels, (0, 1)).all():
-            raise ValueError(
-                "expected a vector of scores and one of labels 0 and 1, received shapes "
-                f"{scores.shape} and {labels.shape} with labels {np.unique(labels)[:5]}"
-            )
+        scores, labels = values
+        scores = scores[:, 1] if np.shape(scores)[1:] == (2,) else scores
+        scores, labels = _scores_and_labels([scores, labels], self.names, (1,))
         self._scores.append(_without_nan(scores, self.names[0]).astype(np.float64))
-        self._labels.append(labels.astype(bool))
+        self._labels.append(_classes(labels, self.names[1], 2) == 1)
 
     def _after_inference(self) -> dict[str, float]:
         false_rate, true_rate = roc_curve(
@@ -332,13 +273,25 @@ class RocCurve(_Named):
         return {f"{self.name}_auc": area}
 
 
+def _scores_and_labels(
+    values: Sequence[Any], names: Sequence[str], dimensions: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both as arrays; raises unless there is one score, or row of scores, for each label."""
+    scores, labels = map(np.asarray, values)
+    if scores.ndim not in dimensions or labels.shape != scores.shape[:1]:
+        expected = " or ".join({1: "score", 2: "row of scores"}[n] for n in dimensions)
+        raise ValueError(
+            f"expected one {expected} and one label per sample, received {names[0]!r} of shape "
+            f"{scores.shape} and {names[1]!r} of shape {labels.shape}"
+        )
+    return scores, labels
+
+
 def _classes(array: Any, name: str, count: int | None = None) -> np.ndarray:
     """The classes in `array` as integers; raises unless they are >= 0, and < `count` if given."""
     array = np.asarray(array)
     classes = array.astype(np.int64)
-    wrong = (classes != array) | (classes < 0)
-    if count is not None:
-        wrong |= classes >= count
+    wrong = (classes != array) | (classes < 0) | (classes >= (math.inf if count is None else count))
     if wrong.any():
         known = "integers >= 0" if count is None else f"integers from 0 to {count - 1}"
         raise ValueError(

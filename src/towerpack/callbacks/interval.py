@@ -1,36 +1,28 @@
-"""When something that happens at intervals is due."""
+"""Intervals of steps, epochs and time, and the last step of an epoch."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from towerpack.callbacks.base import TrainerView
 from towerpack.core.every import Every, Moment, every
 
 
-class EpochEnd:
-    """The global step of the last step of the current epoch, for `_next_due`.
+def last_step(trainer: TrainerView) -> int:
+    """The global step of the last step of the current epoch.
 
-    It is computed once in each epoch, when it is first asked for between two steps: later, in
-    `_before_run`, the trainer's `local_step` is ahead of its `global_step`.
+    For `_next_due` only: in `_before_run`, `local_step` is ahead of `global_step`.
     """
+    return trainer.global_step + trainer.steps_per_epoch - 1 - trainer.local_step
 
-    def __init__(self) -> None:
-        self._of: tuple[TrainerView, int] | None = None
-        self._step = 0
 
-    def step(self, trainer: TrainerView) -> int:
-        done = trainer.global_step
-        known = self._of is not None and self._of == (trainer, trainer.epoch_num)
-        if not known or not done < self._step <= done + trainer.steps_per_epoch:
-            self._of = (trainer, trainer.epoch_num)
-            self._step = done + trainer.steps_per_epoch - 1 - trainer.local_step
-        return self._step
+def next_in_epoch(trainer: TrainerView, period: int, first: int = 0) -> int:
+    """The next global step whose number in its epoch is `first` plus a multiple of `period`.
 
-    def position(self, trainer: TrainerView) -> int:
-        """The number of steps of the epoch that are done after the coming one."""
-        return trainer.steps_per_epoch - (self.step(trainer) - trainer.global_step - 1)
+    Steps of an epoch are numbered from 1. For `_next_due` only, as `last_step`.
+    """
+    return trainer.global_step + 1 + (first - trainer.local_step - 2) % period
 
 
 @dataclass
@@ -43,44 +35,52 @@ class Interval:
     """
 
     parts: list[Every]
-    _end: EpochEnd = field(default_factory=EpochEnd)
+    time_is_up: bool = False  # set by `check_time`; the owner clears it when it has acted
+    _at_end: bool = False  # whether an interval passed with the last step of the epoch
 
     def start(self, trainer: TrainerView) -> None:
         self._started = time.monotonic()
         self._last = Moment(trainer.global_step)
+        self._at_end = self.time_is_up = False
+
+    def check_time(self, trainer: TrainerView) -> bool:
+        """Whether an interval of time has passed since `time_is_up` was cleared."""
+        self.time_is_up = self.has_passed(trainer, "seconds") or self.time_is_up
+        return self.time_is_up
 
     def next_step(self, first: int) -> int | None:
         """The next step, not before `first`, at which an interval of steps ends."""
         counts = [int(part.count) for part in self.parts if part.unit == "steps"]
         return min((-(-first // count) * count for count in counts), default=None)
 
-    def due_step(self, trainer: TrainerView) -> bool:
-        """Whether an interval of steps or of time has passed since the last check."""
-        return self._passed(trainer, ("steps", "seconds"))
+    def is_step(self, step: int) -> bool:
+        """Whether an interval of steps ends at this one."""
+        return self.next_step(step) == step
 
-    def due_time(self, trainer: TrainerView) -> bool:
-        """Whether an interval of time has passed since the last check."""
-        return self._passed(trainer, ("seconds",))
+    def is_epoch(self, epoch: int) -> bool:
+        """Whether an interval of epochs ends with this one."""
+        return any(epoch % part.count == 0 for part in self.parts if part.unit == "epochs")
 
-    def _passed(self, trainer: TrainerView, units: tuple[str, ...]) -> bool:
+    def has_passed(self, trainer: TrainerView, *units: str) -> bool:
+        """Whether an interval of one of the units has passed since the last check."""
         now = Moment(trainer.global_step, seconds=time.monotonic() - self._started)
         last, self._last = self._last, now
         return any(part.due(now, last) for part in self.parts if part.unit in units)
 
-    def is_step(self, step: int) -> bool:
-        """Whether an interval of steps ends at this one."""
-        return self._ends_at(step, "steps")
+    def triggers_after_step(self, trainer: TrainerView) -> bool:
+        """Whether to trigger now; called in `_trigger_step`.
 
-    def is_epoch(self, epoch: int) -> bool:
-        """Whether an interval of epochs ends with this one."""
-        return self._ends_at(epoch, "epochs")
+        The last step of an epoch triggers with the end of the epoch instead. A checkpoint saved
+        before the other callbacks have handled that end would be resumed after it.
+        """
+        passed = self.has_passed(trainer, "steps", "seconds")
+        self._at_end = passed and trainer.local_step == trainer.steps_per_epoch - 1
+        return passed and not self._at_end
 
-    def _ends_at(self, number: int, unit: str) -> bool:
-        return any(number % part.count == 0 for part in self.parts if part.unit == unit)
-
-    def last_of_run(self, trainer: TrainerView) -> int | None:
-        """The very last step of the run, in its last epoch; None in other epochs."""
-        return self._end.step(trainer) if trainer.epoch_num == trainer.max_epoch else None
+    def triggers_after_epoch(self, trainer: TrainerView) -> bool:
+        """Whether to trigger now; called in `_trigger_epoch`."""
+        at_end, self._at_end = self._at_end, False
+        return at_end or self.is_epoch(trainer.epoch_num)
 
 
 def interval_of(
@@ -90,23 +90,18 @@ def interval_of(
 ) -> Interval:
     """The interval of these arguments; the first may also be a text for `every`."""
     parts: list[Every] = []
-    if isinstance(every_k_steps, str | Every):
-        parts.append(every(every_k_steps))
-    elif every_k_steps is not None:
-        parts.append(Every(_checked(every_k_steps, "every_k_steps"), "steps"))
-    if every_k_epochs is not None:
-        parts.append(Every(_checked(every_k_epochs, "every_k_epochs"), "epochs"))
+    for count, unit in ((every_k_steps, "steps"), (every_k_epochs, "epochs")):
+        if isinstance(count, str | Every):
+            parts.append(every(count))
+        elif count is not None:
+            if int(count) != count or count < 1:
+                raise ValueError(f"every_k_{unit} must be an integer of at least 1, not {count!r}")
+            parts.append(Every(int(count), unit))
     if interval is not None:
         parts.append(every(interval))
     return Interval(parts)
 
 
 def earliest(*steps: int | None) -> int | None:
-    """The smallest of the steps that are known; None if none is."""
+    """The smallest of the given steps; None if all of them are None."""
     return min((step for step in steps if step is not None), default=None)
-
-
-def _checked(count: int, name: str) -> int:
-    if int(count) != count or count < 1:
-        raise ValueError(f"expected {name} to be a whole number of at least 1, received {count!r}")
-    return int(count)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from towerpack._tensorflow import tf
@@ -11,24 +10,58 @@ from towerpack.callbacks.base import Callback, run_directory
 from towerpack.core import logger
 
 
-class Profiler(Callback):
+class GraphProfiler(Callback):
+    """Records a separate trace of each step; use it inside `PeriodicCallback` or the like.
+
+    A trace contains the operations with their devices, times and memory. It is written to the run's
+    directory.
+
+    >>> from towerpack.callbacks import PeriodicCallback
+    >>> seldom = PeriodicCallback(GraphProfiler(), every_k_steps=1000)
+    """
+
+    _recording = False
+
+    def _before_train(self) -> None:
+        self._directory = run_directory(self)
+
+    def _before_run(self) -> Sequence[str] | None:
+        try:
+            tf.profiler.experimental.start(str(self._directory))
+        except tf.errors.AlreadyExistsError as error:
+            raise RuntimeError("a trace is being recorded: use one profiler at a time") from error
+        self._recording = True
+        return None
+
+    def _after_run(self, values: list[Any] | None) -> None:
+        self._stop()
+
+    def _after_train(self) -> None:
+        if self._recording:  # a step failed, or training ended early
+            self._stop()
+
+    def _stop(self) -> None:
+        self._recording = False
+        tf.profiler.experimental.stop()
+
+
+class Profiler(GraphProfiler):
     """Records a trace from step `first` to step `last`, counted from the start of this run.
 
     It shows what really runs: steps that no callback observes are fused in the trace as well. It is
-    written to `logdir`, by default the run's directory, where TensorBoard's profile plugin finds
-    it. The first steps are slower than the others, so it begins with the eleventh.
+    written to the run's directory, where TensorBoard's profile plugin finds it. The first steps are
+    slower than the others, so it begins with the eleventh.
 
     >>> trace = Profiler(first=20, last=30)
     """
 
-    def __init__(self, first: int = 11, last: int = 20, logdir: str | Path | None = None):
+    def __init__(self, first: int = 11, last: int = 20):
         if not 1 <= first <= last:
             raise ValueError(f"expected 1 <= first <= last, received {first} and {last}")
-        self.first, self.last, self.logdir = first, last, logdir
-        self._recording = False
+        self.first, self.last = first, last
 
     def _before_train(self) -> None:
-        self._directory = run_directory(self, self.logdir, "logdir")
+        super()._before_train()
         self._started_at = self.global_step
         self._done = False
 
@@ -38,64 +71,13 @@ class Profiler(Callback):
         return self._started_at + (self.last if self._recording else self.first)
 
     def _before_run(self) -> Sequence[str] | None:
-        if not self._recording and not self._done:
-            start_trace(self._directory)
-            self._recording = True
-        return None
+        return None if self._recording or self._done else super()._before_run()
 
     def _after_run(self, values: list[Any] | None) -> None:
         if self._recording and self.global_step >= self._started_at + self.last:
-            self._finish()
-
-    def _after_train(self) -> None:
-        if self._recording:  # training ended before `last`
-            self._finish()
-
-    def _finish(self) -> None:
-        self._recording, self._done = False, True
-        tf.profiler.experimental.stop()
-        logger.info("the trace of steps %d to %d is in %s", self.first, self.last, self._directory)
-
-
-class GraphProfiler(Callback):
-    """Records a separate trace of each step; use it inside `PeriodicCallback` or the like.
-
-    The arguments exist for old scripts: every trace contains what they selected (operations, their
-    devices, times and memory).
-
-    >>> from towerpack.callbacks import PeriodicCallback
-    >>> seldom = PeriodicCallback(GraphProfiler(), every_k_steps=1000)
-    """
-
-    def __init__(
-        self, dump_metadata: bool = False, dump_tracing: bool = True, dump_event: bool = False
-    ):
-        self.dump_metadata, self.dump_tracing = dump_metadata, dump_tracing
-        self.dump_event = dump_event
-        self._recording = False
-
-    def _before_train(self) -> None:
-        self._directory = run_directory(self)
-
-    def _before_run(self) -> Sequence[str] | None:
-        start_trace(self._directory)
-        self._recording = True
-        return None
-
-    def _after_run(self, values: list[Any] | None) -> None:
-        self._stop()
-
-    def _after_train(self) -> None:
-        self._stop()  # after a step that failed
+            self._stop()
 
     def _stop(self) -> None:
-        if self._recording:
-            self._recording = False
-            tf.profiler.experimental.stop()
-
-
-def start_trace(directory: Path) -> None:
-    try:
-        tf.profiler.experimental.start(str(directory))
-    except tf.errors.AlreadyExistsError as error:
-        raise RuntimeError("another trace is being recorded: use one profiler at a time") from error
+        super()._stop()
+        self._done = True
+        logger.info("the trace of steps %d to %d is in %s", self.first, self.last, self._directory)

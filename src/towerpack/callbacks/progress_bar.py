@@ -6,14 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from towerpack.callbacks.base import Callback, name_list
-from towerpack.callbacks.interval import EpochEnd
+from towerpack.callbacks.base import Callback, name_list, scalars
+from towerpack.callbacks.interval import next_in_epoch
 from towerpack.core.progress import Progress
 
-FETCHES_PER_EPOCH = 20  # often enough to show a trend, and cheap
-NOTE_SECONDS = 0.5  # between two updates of the scalars; people do not read faster
+FETCHES_PER_EPOCH = 20  # cheap, and often enough to show a trend
+NOTE_SECONDS = 0.5  # between two updates of the scalars; people do not read them faster
 
 
 class ProgressBar(Callback):
@@ -32,8 +30,6 @@ class ProgressBar(Callback):
 
     def __init__(self, names: str | Sequence[str] = ()):
         self.names = name_list(names)
-        self._shown = self.names
-        self._end = EpochEnd()
 
     def _setup_graph(self) -> None:
         self._fetched: dict[str, float] = {}
@@ -70,18 +66,14 @@ class ProgressBar(Callback):
             return None
         every = max(1, self.trainer.steps_per_epoch // FETCHES_PER_EPOCH)
         # Begin with the first step, so that the step is traced with them at once.
-        return self.global_step + 1 + (1 - self._end.position(self.trainer)) % every
+        return next_in_epoch(self.trainer, every, first=1)
 
     def _before_run(self) -> Sequence[str] | None:
         return self._to_fetch
 
     def _after_run(self, values: list[Any] | None) -> None:
-        for name, value in zip(self._to_fetch, values or [], strict=True):
-            if np.ndim(value):
-                raise ValueError(
-                    f"ProgressBar expects scalars, but {name!r} has shape {np.shape(value)}"
-                )
-            self._fetched[name] = float(value)
+        numbers = scalars(self, self._to_fetch, values)
+        self._fetched = dict(zip(self._to_fetch, numbers, strict=True))
 
     def _trigger_step(self) -> None:
         if self._bar is None:

@@ -1,4 +1,4 @@
-"""Finding a learning rate to begin with."""
+"""A test that finds an initial learning rate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LearningRateRangeTest(Callback):
     After `steps` steps, or when the smoothed cost has grown to `stop_factor` times its best, it
     logs a picture (`learning_rate_range_test`) and the scalar `suggested_learning_rate`, the rate
     at which the cost fell fastest before its minimum, and stops training. Use a separate run for
-    it: the weights are useless afterwards.
+    it: it leaves the weights useless.
 
     >>> test = LearningRateRangeTest(cost="cost", highest=10.0)
     """
@@ -39,26 +39,18 @@ class LearningRateRangeTest(Callback):
     ):
         if not 0 < lowest < highest:
             raise ValueError(f"expected 0 < lowest < highest, received {lowest} and {highest}")
-        if steps < 2:
-            raise ValueError(f"expected at least 2 steps, received {steps}")
-        self.param, self.cost = as_param(param), cost
-        self.lowest, self.highest, self.steps = float(lowest), float(highest), steps
-        self.stop_factor = stop_factor
+        self.param, self.cost, self.stop_factor = as_param(param), cost, stop_factor
+        self.schedule = np.geomspace(lowest, highest, steps)
         self.suggestion: float | None = None
-        self._reset()
 
-    def _reset(self) -> None:
+    def _setup_graph(self) -> None:
+        self.param.setup_graph(self.trainer)
         self.rates: list[float] = []
         self.costs: list[float] = []
         self._average = 0.0
 
-    def _setup_graph(self) -> None:
-        self.param.setup_graph(self.trainer)
-        self._reset()
-
     def _before_run(self) -> Sequence[str] | None:
-        share = len(self.rates) / (self.steps - 1)
-        self.param.set_value(self.lowest * (self.highest / self.lowest) ** share)
+        self.param.set_value(self.schedule[len(self.rates)])
         return [self.cost]
 
     def _after_run(self, values: list[Any] | None) -> None:
@@ -70,7 +62,7 @@ class LearningRateRangeTest(Callback):
     def _trigger_step(self) -> None:
         latest = self.costs[-1]
         diverged = not math.isfinite(latest) or latest > self.stop_factor * min(self.costs)
-        if len(self.rates) == self.steps or diverged:
+        if len(self.rates) == len(self.schedule) or diverged:
             self._finish()
             raise StopTraining("the range test is complete")
 
@@ -78,29 +70,18 @@ class LearningRateRangeTest(Callback):
         finite = np.isfinite(self.costs)
         rates, costs = np.asarray(self.rates)[finite], np.asarray(self.costs)[finite]
         if len(rates) < 3:
-            logger.warning("the cost diverged at once: begin the range test with a smaller rate")
+            logger.warning("the cost diverged at once: start the range test with a smaller rate")
             return
         self.suggestion = steepest_rate(rates, costs)
         monitors = self.trainer.monitors
         if self.suggestion is None:
-            title = "the cost never fell"
             logger.warning("the cost did not fall at any %s up to %.3g", self.param, rates[-1])
         else:
-            title = f"steepest at {self.suggestion:.3g}"
             logger.info("the cost fell fastest at %s = %.3g", self.param, self.suggestion)
             monitors.put_scalar("suggested_learning_rate", self.suggestion)
-        monitors.put_image(
-            "learning_rate_range_test",
-            curve_picture(
-                rates,
-                costs,
-                title,
-                self.param.readable_name,
-                self.cost,
-                log_x=True,
-                mark=self.suggestion,
-            ),
-        )
+        labels = ("learning rate range test", self.param.readable_name, self.cost)
+        picture = curve_picture(rates, costs, *labels, log_x=True, mark=self.suggestion)
+        monitors.put_image("learning_rate_range_test", picture)
 
     def _state(self) -> dict[str, Any]:
         return {"rates": self.rates, "costs": self.costs, "average": self._average}
@@ -122,7 +103,7 @@ def steepest_rate(rates: np.ndarray, costs: np.ndarray) -> float | None:
     lowest = int(costs.argmin())
     if lowest == 0:
         return None
-    # Over a section: from one step to the next a cost falls and rises by chance.
+    # The slope is measured over a section, since single steps raise and lower the cost by chance.
     reach = max(1, len(costs) // SECTIONS // 2)
     middle = np.arange(lowest + 1)
     left, right = np.maximum(middle - reach, 0), np.minimum(middle + reach, lowest)

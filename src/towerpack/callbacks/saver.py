@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from towerpack._version import __version__
-from towerpack.callbacks.base import Callback, TrainerView, latest_scalar, run_directory
+from towerpack.callbacks.base import (
+    Callback,
+    TrainerView,
+    latest_scalar,
+    name_list,
+    run_directory,
+)
 from towerpack.callbacks.ema import EMA, is_average
 from towerpack.callbacks.interval import interval_of
 from towerpack.checkpoint.background import BackgroundSaver
@@ -25,7 +32,36 @@ _PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "numpy")
 _COLLECTIONS = ("variables", "trainable_variables")
 
 
-class ModelSaver(Callback):
+class Saver(Callback):
+    """Base of callbacks that save the run: a thread writes the checkpoints to one directory."""
+
+    def __init__(self, checkpoint_dir: str | Path | None):
+        self.checkpoint_dir = checkpoint_dir
+        self.saver = BackgroundSaver()
+
+    def _before_train(self) -> None:
+        """Opens the directory; raises if a resumed run could not load what it would save."""
+        self._directory = Path(self.checkpoint_dir or run_directory(self))
+        store = self.trainer.store
+        if store.unbuilt:
+            raise ValueError(
+                f"{self} cannot save {', '.join(store.unbuilt)}, whose variables do not exist yet. "
+                "Create them before training: call the model once on an example, and "
+                "optimizer.build(model.trainable_variables)"
+            )
+        if not store.saved():
+            raise ValueError(
+                f"{self} found no variables to save in {type(self.trainer).__name__}. A trainer of "
+                "your own must keep variables and Keras objects in attributes (self.model = ...), "
+                "or add them by self.store.adopt(name, variable)"
+            )
+        self.saver.open(self._directory)
+
+    def _after_train(self) -> None:
+        self.saver.close()
+
+
+class ModelSaver(Saver):
     """Saves the whole run as `model-<step>`, after every epoch or at the interval `every`.
 
     A checkpoint holds all variables by name and the state of the run (steps, position in the data,
@@ -36,7 +72,8 @@ class ModelSaver(Callback):
 
     The last `max_to_keep` are kept, one in every `keep_checkpoint_every_n_hours` forever, and the
     best by `keep_best`. The file `checkpoint` names the latest. Checkpoints of an earlier run that
-    are still in the directory are not touched, unless this run resumed it.
+    are still in the directory are not touched, unless this run resumed it. `var_collections` of
+    `'trainable_variables'` saves only these.
 
     >>> from towerpack import KeepBest
     >>> saver = ModelSaver(3, every="10 min", keep_best=KeepBest("validation_error"))
@@ -52,72 +89,63 @@ class ModelSaver(Callback):
         every: str | Every | None = None,
         keep_best: KeepBest | None = None,
     ):
+        super().__init__(checkpoint_dir)
         self.keep = Keep(max_to_keep, keep_checkpoint_every_n_hours, keep_best)
-        self.checkpoint_dir = checkpoint_dir
-        self.only_trainable = _only_trainable(var_collections)
-        self._interval = interval_of(every) if every is not None else None
-        self.saver = BackgroundSaver()
-        self._kept: list[Saved] = []
-        self._restored: list[str] | None = None
+        collections = name_list(var_collections or "variables")
+        if not set(collections) <= set(_COLLECTIONS):
+            raise ValueError(f"expected var_collections of {_COLLECTIONS}, received {collections}")
+        self.only_trainable = "variables" not in collections
+        self._interval = interval_of(every or "1 epoch")
         self._began = time.time()
+
+    def _setup_graph(self) -> None:
+        self._restored: list[str] | None = None
+        self._kept: list[Saved] = []
         self._step: int | None = None  # of the last save, by this run or the one that it resumes
         self._last: str | None = None  # name of the last checkpoint that this run began to write
-        self._wanted_at_end = False
 
     def _before_train(self) -> None:
-        self._directory = _open(self, self.saver, self.checkpoint_dir)
-        self.saver.reserve(self._variables())
-        if self._interval is not None:
-            self._interval.start(self.trainer)
-        restored, self._restored = self._restored, None  # one object may serve several runs
-        self._kept, self._step, self._last = [], None, None
-        if restored is not None:
+        super()._before_train()
+        self._interval.start(self.trainer)
+        if self._restored is not None:
             self._step = self.global_step
-            names = dict.fromkeys([*restored, f"{PREFIX}-{self._step}"])
+            names = dict.fromkeys([*self._restored, f"{PREFIX}-{self._step}"])
             self._kept = [saved for name in names if (saved := self._found(name)) is not None]
+
+    def _next_due(self) -> int | None:
+        return self._interval.next_step(self.global_step + 1)
+
+    def _trigger_step(self) -> None:
+        if self._interval.triggers_after_step(self.trainer):
+            self.trigger()
+
+    def _trigger_epoch(self) -> None:
+        due = self._interval.triggers_after_epoch(self.trainer)
+        if due or self.epoch_num == self.trainer.max_epoch:
+            self.trigger()
 
     def _trigger(self) -> None:
         self.trainer.when_settled(self._save)
-
-    def _trigger_epoch(self) -> None:
-        last = self.epoch_num == self.trainer.max_epoch
-        wanted, self._wanted_at_end = self._wanted_at_end or last, False
-        if wanted or self._interval is None or self._interval.is_epoch(self.epoch_num):
-            self.trigger()
-
-    def _trigger_step(self) -> None:
-        if self._interval is None or not self._interval.due_step(self.trainer):
-            return
-        if self.local_step == self.trainer.steps_per_epoch - 1:
-            # Wait until the callbacks have handled the end of the epoch: a resumed run would not
-            # return to it.
-            self._wanted_at_end = True
-        else:
-            self.trigger()
-
-    def _next_due(self) -> int | None:
-        if self._interval is None:
-            return None
-        return self._interval.next_step(self.global_step + 1)
 
     def _interrupted(self) -> None:
         self._save()
         self.saver.wait()
 
-    def _after_train(self) -> None:
-        self.saver.close()
-
     def _save(self) -> None:
         if self._step == self.global_step:
             return  # requested twice at the same step
         self.saver.wait()  # the state below includes the result of that write
-        step, name, value = self.global_step, f"{PREFIX}-{self.global_step}", self._monitored()
+        step, name, monitored = self.global_step, f"{PREFIX}-{self.global_step}", {}
+        if self.keep.best is not None:
+            latest = latest_scalar(self, self.keep.best.stat)
+            if latest is not None and latest[0] == step:
+                monitored[self.keep.best.stat] = latest[1]
         self.saver.save(
             self._directory / name,
             self._variables(),
             run=run_of(self.trainer),
             step=step,
-            monitored={self.keep.best.stat: value} if self.keep.best and value is not None else {},
+            monitored=monitored,
             then=lambda manifest: self._written(name, manifest),
         )
         self._step, self._last = step, name
@@ -128,30 +156,27 @@ class ModelSaver(Callback):
 
     def _written(self, name: str, manifest: Manifest) -> None:
         """Makes a complete checkpoint the latest. Runs in the writing thread."""
-        saved = _saved(name, manifest, self.keep.best)
-        everything = [old for old in self._kept if old.name != saved.name] + [saved]
+        everything = [old for old in self._kept if old.name != name]
+        everything.append(self._saved(name, manifest))
         outdated = self.keep.outdated(everything, self._began)
         self._kept = [each for each in everything if each not in outdated]
         write_state(self._directory, [each.name for each in self._kept])
         for old in outdated:  # only now, when nothing refers to them anymore
             remove_checkpoint(self._directory / old.name)
 
-    def _monitored(self) -> float | None:
-        if self.keep.best is None:
-            return None
-        latest = latest_scalar(self, self.keep.best.stat)
-        return latest[1] if latest is not None and latest[0] == self.global_step else None
+    def _saved(self, name: str, manifest: Manifest) -> Saved:
+        best = self.keep.best
+        return Saved(name, manifest.saved_at, manifest.monitored.get(best.stat) if best else None)
 
     def _found(self, name: str) -> Saved | None:
-        """A checkpoint that the resumed run had kept, if it is still there."""
+        """A checkpoint that the resumed run had kept; None if it is gone."""
         prefix = self._directory / name
         if not files_of(prefix):
             return None
         try:
-            manifest = Manifest.read(f"{prefix}{MANIFEST_SUFFIX}")
+            return self._saved(name, Manifest.read(f"{prefix}{MANIFEST_SUFFIX}"))
         except (CorruptCheckpoint, FileNotFoundError):
             return Saved(name, saved_at=0.0)  # damaged: the first to be removed
-        return _saved(name, manifest, self.keep.best)
 
     def _state(self) -> dict[str, Any]:
         names = [each.name for each in self._kept]
@@ -163,57 +188,16 @@ class ModelSaver(Callback):
         self._restored, self._began = state["kept"], state["began"]
 
 
-def _saved(name: str, manifest: Manifest, best: KeepBest | None) -> Saved:
-    return Saved(name, manifest.saved_at, manifest.monitored.get(best.stat) if best else None)
-
-
-def _only_trainable(collections: str | Sequence[str] | None) -> bool:
-    names = [collections] if isinstance(collections, str) else list(collections or _COLLECTIONS[:1])
-    unknown = sorted(set(names) - set(_COLLECTIONS))
-    if unknown:
-        raise ValueError(f"expected var_collections of {_COLLECTIONS}, received {unknown}")
-    return _COLLECTIONS[0] not in names
-
-
-def _open(callback: Callback, saver: BackgroundSaver, checkpoint_dir: str | Path | None) -> Path:
-    """Opens the directory of a saver; raises if a resumed run could not load what it would save."""
-    directory = run_directory(callback, checkpoint_dir, "checkpoint_dir")
-    store = callback.trainer.store
-    if store.unbuilt:
-        raise ValueError(
-            f"{callback} cannot save {', '.join(store.unbuilt)}, whose variables do not exist yet. "
-            "Create them before training: call the model once on an example, and "
-            "optimizer.build(model.trainable_variables)"
-        )
-    if not store.saved():
-        raise ValueError(
-            f"{callback} found no variables to save in {type(callback.trainer).__name__}. A "
-            "trainer of your own must keep variables and Keras objects in attributes (self.model "
-            "= ...), or add them by self.store.adopt(name, variable)"
-        )
-    saver.open(directory)
-    return directory
-
-
 def run_of(trainer: TrainerView) -> dict[str, Any]:
     """What a checkpoint stores besides the variables: the state of the run and facts about it."""
-    return {
-        "format": 1,
-        "state": trainer.state(),
-        "config": {
-            **trainer.configuration(),
-            "steps_per_epoch": trainer.steps_per_epoch,
-            "max_epoch": trainer.max_epoch,
-        },
-        "versions": {
-            "towerpack": __version__,
-            "python": platform.python_version(),
-            **versions(_PACKAGES),
-        },
-    }
+    limits = {"steps_per_epoch": trainer.steps_per_epoch, "max_epoch": trainer.max_epoch}
+    config = {**trainer.configuration(), **limits}
+    own = {"towerpack": __version__, "python": platform.python_version()}
+    packages = {**own, **versions(_PACKAGES)}
+    return {"format": 1, "state": trainer.state(), "config": config, "versions": packages}
 
 
-class MinSaver(Callback):
+class MinSaver(Saver):
     """Saves the run as `min-<stat>` whenever the scalar `monitor_stat` is lower than ever before.
 
     It checks what was logged at the current step, by any callback before or after it in the list,
@@ -237,20 +221,19 @@ class MinSaver(Callback):
         *,
         ema: EMA | None = None,
     ):
-        self.monitor_stat, self.reverse = monitor_stat, reverse
+        super().__init__(checkpoint_dir)
+        self.monitor_stat, self.reverse, self.ema = monitor_stat, reverse, ema
         kind = "max" if reverse else "min"
         self.filename = filename or f"{kind}-{monitor_stat.replace('/', '-')}"
-        self.checkpoint_dir, self.ema = checkpoint_dir, ema
-        self.saver = BackgroundSaver()
         self._best: float | None = None
         self._seen: tuple[int, float] | None = None  # step and value of the last check
 
     def _before_train(self) -> None:
-        self._directory = _open(self, self.saver, self.checkpoint_dir)
-        # The process was killed between the run's checkpoint and this one: save it now, with the
-        # same weights.
+        super()._before_train()
+        # If the process was killed between the run's checkpoint and this one, save it now, with
+        # the same weights.
         if self._seen is not None and self._seen[0] == self.global_step:
-            self._save_if_better(self._seen[1])
+            self._save_if_better(*self._seen)
 
     def _trigger(self) -> None:
         self.trainer.when_settled(self._check)
@@ -260,63 +243,49 @@ class MinSaver(Callback):
         if latest is None or latest == self._seen:
             return
         self._seen = latest
-        step, value = latest
-        if step != self.global_step:
-            if self._is_better(value):
-                logger.warning(
-                    "%s: %s was logged at step %d, but this is step %d, and the weights that it "
-                    "measured are gone. Trigger the saver whenever the scalar is logged.",
-                    self,
-                    self.monitor_stat,
-                    step,
-                    self.global_step,
-                )
+        self._save_if_better(*latest)
+
+    def _save_if_better(self, step: int, value: float) -> None:
+        if self._best is not None:
+            better = value > self._best if self.reverse else value < self._best
+        else:
+            better = not math.isnan(value)
+        if not better:
             return
-        self._save_if_better(value)
-
-    def _is_better(self, value: float) -> bool:
-        if math.isnan(value):
-            return False
-        return self._best is None or (value > self._best if self.reverse else value < self._best)
-
-    def _save_if_better(self, value: float) -> None:
-        if not self._is_better(value):
+        if step != self.global_step:
+            logger.warning(
+                f"{self} cannot save the best model: {self.monitor_stat} was logged at step {step},"
+                f" and the weights have changed up to step {self.global_step}. Trigger the saver "
+                "whenever the scalar is logged."
+            )
             return
         self._best = value
-        variables, run = self.trainer.store.saved(), run_of(self.trainer)
-        if self.ema is None:
-            self._save(variables, run, value)
-        else:
-            own = {name: variables[name] for name in variables if not is_average(name)}
-            with self.ema.swapped():  # until they are copied; a thread writes the copies
-                self._save(own, None, value)
-        logger.info(
-            "%s = %.5g is the best so far: saved as %s", self.monitor_stat, value, self.filename
-        )
-
-    def _save(self, variables: Mapping[str, Any], run: Any, value: float) -> None:
-        self.saver.save(
-            self._directory / self.filename,
-            variables,
-            run=run,
-            step=self.global_step,
-            monitored={self.monitor_stat: value},
-        )
-
-    def _after_train(self) -> None:
-        self.saver.close()
+        variables = self.trainer.store.saved()
+        run = run_of(self.trainer) if self.ema is None else None
+        if self.ema is not None:
+            variables = {name: v for name, v in variables.items() if not is_average(name)}
+        # Swapped until the values are copied; a thread writes the copies.
+        with nullcontext() if self.ema is None else self.ema.swapped():
+            self.saver.save(
+                self._directory / self.filename,
+                variables,
+                run=run,
+                step=step,
+                monitored={self.monitor_stat: value},
+            )
+        message = "%s = %.5g is the best so far: saved as %s"
+        logger.info(message, self.monitor_stat, value, self.filename)
 
     def _state(self) -> dict[str, Any]:
         """Includes what was logged so far, since this save may precede the next check."""
-        try:
+        seen = self._seen
+        with suppress(KeyError):
             seen = self.trainer.monitors.get_history(self.monitor_stat)[-1]
-        except KeyError:
-            seen = self._seen  # type: ignore[assignment]
         return {"best": self._best, "seen": list(seen) if seen else None}
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._best = state["best"]
-        self._seen = (state["seen"][0], state["seen"][1]) if state["seen"] else None
+        self._seen = tuple(state["seen"]) if state["seen"] else None
 
 
 class MaxSaver(MinSaver):

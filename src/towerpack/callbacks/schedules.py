@@ -7,10 +7,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from towerpack.callbacks.hyperparam import HyperParam, HyperParamSetter
 from towerpack.core import logger
 
-INTERPOLATIONS = (None, "linear")
 Schedule = Callable[[float, Any], float]  # of (epochs finished, value now)
 
 
@@ -38,9 +39,13 @@ class ScheduledHyperParamSetter(HyperParamSetter):
         set_at_beginning: bool = True,
     ):
         super().__init__(param)
-        self.schedule = _checked(schedule)
-        if interp not in INTERPOLATIONS:
-            raise ValueError(f"expected interp of {list(INTERPOLATIONS)}, received {interp!r}")
+        points = [point for point, _ in schedule]
+        whole = all(int(point) == point for point in points)
+        if not schedule or not whole or points[0] < 0 or sorted(set(points)) != points:
+            raise ValueError(f"expected increasing whole numbers >= 0 as points, received {points}")
+        if interp not in (None, "linear"):
+            raise ValueError(f"expected interp of None or 'linear', received {interp!r}")
+        self.schedule = [(int(point), value) for point, value in schedule]
         self.interp, self.step_based, self.set_at_beginning = interp, step_based, set_at_beginning
         self.logs_each_change = interp is None
         self._points = [point for point, _ in self.schedule]
@@ -50,11 +55,9 @@ class ScheduledHyperParamSetter(HyperParamSetter):
         index = bisect_right(self._points, point) - 1
         if index < 0:
             return None
-        start, value = self.schedule[index]
-        if self.interp is None or index == len(self.schedule) - 1:
-            return value
-        end, following = self.schedule[index + 1]
-        return value + (point - start) / (end - start) * (following - value)
+        if self.interp is None:
+            return self.schedule[index][1]
+        return float(np.interp(point, self._points, [value for _, value in self.schedule]))
 
     def _before_train(self) -> None:
         # Only complete epochs count: a run may resume in the middle of one.
@@ -65,14 +68,9 @@ class ScheduledHyperParamSetter(HyperParamSetter):
         before = self.get_current_value()
         self.param.set_value(value)
         if point > 0 and before != self.get_current_value():
-            logger.warning(
-                "%s is set to %s, as scheduled for after %s %d, where this run begins; it was %s",
-                self.param,
-                value,
-                "step" if self.step_based else "epoch",
-                point,
-                before,
-            )
+            unit = "step" if self.step_based else "epoch"
+            message = "%s changes from %s to %s, the scheduled value after %s %d"
+            logger.warning(message, self.param, before, value, unit, point)
 
     def _next_due(self) -> int | None:
         if not self.step_based:
@@ -91,20 +89,6 @@ class ScheduledHyperParamSetter(HyperParamSetter):
         if self.interp is None:
             return dict(self.schedule).get(point)
         return self.value_at(point) if point <= self._points[-1] else None
-
-    def _trigger(self) -> None:
-        if self.step_based:  # the step has set it already
-            self._put_used_value()
-        else:
-            super()._trigger()
-
-
-def _checked(schedule: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    points = [point for point, _ in schedule]
-    whole = all(int(point) == point for point in points)
-    if not schedule or not whole or points[0] < 0 or sorted(set(points)) != points:
-        raise ValueError(f"expected increasing whole numbers >= 0 as points, received {points}")
-    return [(int(point), value) for point, value in schedule]
 
 
 def warmup(

@@ -1,4 +1,4 @@
-"""Ending training: at a limit, without improvement, or at NaN and infinity."""
+"""Callbacks that end training: at a limit, without improvement, at NaN or infinity."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from towerpack._tensorflow import tf
-from towerpack.callbacks.base import Callback, StopTraining, latest_scalar, name_list
-from towerpack.callbacks.interval import EpochEnd
-from towerpack.core.every import Every, every
+from towerpack.callbacks.base import Callback, StopTraining, latest_scalar
+from towerpack.callbacks.interval import last_step
+from towerpack.callbacks.tensors import ProcessTensors
+from towerpack.callbacks.user_code import RunOp
+from towerpack.core.every import Every, Moment, every
 
 HINT = (
     "To find the operation and the line of your code that caused this, call "
@@ -37,40 +39,30 @@ class EarlyStopping(Callback):
     ):
         if patience < 1:
             raise ValueError(f"expected patience of at least 1, received {patience}")
-        if min_delta < 0:
-            raise ValueError(f"expected min_delta >= 0, received {min_delta}")
         self.stat, self.patience, self.reverse = stat, patience, reverse
         self.min_delta = float(min_delta)
-        self._reset()
 
-    def _reset(self) -> None:
+    def _setup_graph(self) -> None:
         self.best: float | None = None
         self.waited = 0
         self._seen = -1
-
-    def _setup_graph(self) -> None:
-        self._reset()
 
     def _trigger(self) -> None:
         latest = latest_scalar(self, self.stat)
         if latest is None or latest[0] <= self._seen:
             return
         self._seen, value = latest
-        if self._improves(value):
+        worst = -math.inf if self.reverse else math.inf
+        best = worst if self.best is None else self.best
+        gain = value - best if self.reverse else best - value  # NaN for NaN
+        if gain > self.min_delta:
             self.best, self.waited = value, 0
             return
         self.waited += 1
         if self.waited >= self.patience:
-            best = "" if self.best is None else f" on {self.best:.5g}"
-            raise StopTraining(f"{self.stat} has not improved{best} in {self.waited} triggers")
-
-    def _improves(self, value: float) -> bool:
-        if math.isnan(value):
-            return False
-        if self.best is None:
-            return True
-        gain = value - self.best if self.reverse else self.best - value
-        return gain > self.min_delta
+            raise StopTraining(
+                f"{self.stat} has not improved on {best:.5g} in {self.waited} triggers"
+            )
 
     def _state(self) -> dict[str, Any]:
         return {"best": self.best, "waited": self.waited, "seen": self._seen}
@@ -113,16 +105,13 @@ class StopAt(Callback):
         self._check(self.epoch_num)
 
     def _check(self, epochs: int) -> None:
-        reached = {
-            "steps": self.global_step,
-            "epochs": epochs,
-            "seconds": time.monotonic() - self._started,
-        }
-        if reached[self.when.unit] >= self.when.count:
+        seconds = time.monotonic() - self._started
+        reached = Moment(self.global_step, epochs, seconds)
+        if getattr(reached, self.when.unit) >= self.when.count:
             raise StopTraining(f"{self.when} have passed")
 
 
-class CheckNumerics(Callback):
+class CheckNumerics(RunOp):
     """Stops training and names the variables that are not finite.
 
     One traced function checks all variables of the store, at each trigger and, with
@@ -132,41 +121,32 @@ class CheckNumerics(Callback):
     """
 
     def __init__(self, run_as_trigger: bool = True, run_step: bool = False):
-        self.run_as_trigger, self.run_step = run_as_trigger, run_step
+        super().__init__(
+            self._check, run_before=False, run_as_trigger=run_as_trigger, run_step=run_step
+        )
 
     def _before_train(self) -> None:
-        self._variables = {
+        variables = {
             name: variable
             for name, variable in self.trainer.store.variables.items()
             if variable.dtype.is_floating or variable.dtype.is_complex
         }
-        variables = list(self._variables.values())
-        self._finite = tf.function(
-            lambda: [tf.reduce_all(tf.math.is_finite(_real(v))) for v in variables],
-            autograph=False,
-        ).get_concrete_function()
 
-    def _next_due(self) -> int | None:
-        return self.global_step + 1 if self.run_step else None
+        def are_finite() -> dict[str, Any]:
+            # `abs`, because `is_finite` does not take complex numbers.
+            return {n: tf.reduce_all(tf.math.is_finite(tf.abs(v))) for n, v in variables.items()}
 
-    def _trigger_step(self) -> None:
-        if self.run_step:
-            self._check()
-
-    def _trigger(self) -> None:
-        if self.run_as_trigger:
-            self._check()
+        self._finite = tf.function(are_finite, autograph=False).get_concrete_function()
 
     def _check(self) -> None:
-        flags = zip(self._variables, self._finite(), strict=True)
-        broken = [name for name, finite in flags if not finite.numpy()]
+        broken = [name for name, finite in self._finite().items() if not finite.numpy()]
         if broken:
             raise FloatingPointError(
                 f"after step {self.global_step} these variables are not finite: {broken}. {HINT}"
             )
 
 
-class TerminateOnNaN(Callback):
+class TerminateOnNaN(ProcessTensors):
     """Stops training when one of the named tensors is not finite.
 
     With `run_step=True` (the default) every step is checked; otherwise the last step of each epoch,
@@ -177,28 +157,17 @@ class TerminateOnNaN(Callback):
     """
 
     def __init__(self, names: str | Sequence[str], run_step: bool = True):
-        self.names = name_list(names)
-        if not self.names:
-            raise ValueError("expected the name of at least one tensor, received none")
+        super().__init__(names, self._check)
         self.run_step = run_step
-        self._end = EpochEnd()
 
     def _next_due(self) -> int | None:
-        return self.global_step + 1 if self.run_step else self._end.step(self.trainer)
+        return self.global_step + 1 if self.run_step else last_step(self.trainer)
 
-    def _before_run(self) -> Sequence[str] | None:
-        return self.names
-
-    def _after_run(self, values: list[Any] | None) -> None:
-        for name, value in zip(self.names, values or [], strict=True):
+    def _check(self, *values: Any) -> None:
+        for name, value in zip(self.names, values, strict=True):
             finite = np.isfinite(np.asarray(value, np.float64))
             if not finite.all():
                 raise FloatingPointError(
                     f"{name!r} is not finite in step {self.global_step}: "
                     f"{int((~finite).sum())} of {finite.size} values. {HINT}"
                 )
-
-
-def _real(variable: Any) -> Any:
-    value = variable.read_value()
-    return tf.abs(value) if value.dtype.is_complex else value

@@ -1,4 +1,4 @@
-"""Tensors of a step and outputs of the model: printed, written to files, or shown as pictures."""
+"""Callbacks that log, write or draw tensors of a step and outputs of the model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from towerpack._tensorflow import tf
 from towerpack.callbacks.base import Callback, name_list, run_directory
-from towerpack.callbacks.interval import EpochEnd
+from towerpack.callbacks.interval import last_step
 from towerpack.core import logger
 from towerpack.core.files import atomic_file
 
@@ -34,10 +34,7 @@ class ProcessTensors(Callback):
         return self.names
 
     def _after_run(self, values: list[Any] | None) -> None:
-        self._process(values or [])
-
-    def _process(self, values: list[Any]) -> None:
-        self._function(*values)
+        self._function(*values or ())
 
 
 class TensorPrinter(ProcessTensors):
@@ -70,9 +67,6 @@ class DumpTensors(ProcessTensors):
             np.savez(file, **arrays)
 
 
-DumpTensor = DumpTensors
-
-
 class DumpTensorAsImage(Callback):
     """Writes a variable, or a tensor of the training tower, as PNG files at each trigger.
 
@@ -95,18 +89,16 @@ class DumpTensorAsImage(Callback):
     ):
         self.tensor, self.map_func, self.scale = tensor, map_func, scale
         self.prefix = (prefix or tensor).replace("/", "-").replace(":", "-")
-        self._end = EpochEnd()
-        self._value: Any = None
 
     def _setup_graph(self) -> None:
-        self._value = None
+        self._value: Any = None
         self._is_variable = self.tensor in self.trainer.store
 
     def _before_train(self) -> None:
         self._directory = run_directory(self)
 
     def _next_due(self) -> int | None:
-        return None if self._is_variable else self._end.step(self.trainer)
+        return None if self._is_variable else last_step(self.trainer)
 
     def _before_run(self) -> Sequence[str] | None:
         return [self.tensor]
@@ -129,26 +121,20 @@ class DumpTensorAsImage(Callback):
                 file.write(tf.io.encode_png(pixels).numpy())
 
 
-DumpParamAsImage = DumpTensorAsImage
-
-
 def _pictures(name: str, value: Any) -> list[np.ndarray]:
     """The value as a list of HWC pictures."""
     if isinstance(value, list | tuple):
         return [picture for part in value for picture in _pictures(name, part)]
     array = np.asarray(value, np.float32)
-    if array.ndim == 2:
-        return [array[:, :, None]]
-    if array.ndim == 3 and array.shape[2] in CHANNELS:
-        return [array]
-    if array.ndim == 3:  # a list of pictures without channels
-        return [picture[:, :, None] for picture in array]
-    if array.ndim == 4 and array.shape[3] in CHANNELS:
-        return list(array)
-    raise ValueError(
-        f"expected a picture HW or HWC, or a list of them, received {name!r} of shape "
-        f"{array.shape}; pass a map_func that converts it"
-    )
+    if array.ndim == 2 or (array.ndim == 3 and array.shape[2] not in CHANNELS):
+        array = array[..., None]
+    pictures = array[None] if array.ndim == 3 else array
+    if pictures.ndim != 4 or pictures.shape[3] not in CHANNELS:
+        raise ValueError(
+            f"expected a picture HW or HWC, or a list of them, received {name!r} of shape "
+            f"{np.shape(value)}; pass a map_func that converts it"
+        )
+    return list(pictures)
 
 
 class PredictionImages(Callback):

@@ -1,14 +1,15 @@
-"""Speed, memory and load of the machine, once an epoch."""
+"""Callbacks that log the speed, memory and load of the machine once an epoch."""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,10 +17,9 @@ from towerpack._tensorflow import tf
 from towerpack.callbacks.base import Callback
 from towerpack.core import logger
 from towerpack.core.optional import require
-from towerpack.core.threads import StoppableThread
 
 GIGABYTE = 1024**3
-SAMPLE_SECONDS = 1.0  # the driver itself averages over about one second
+SAMPLE_SECONDS = 1.0  # the driver averages over about one second
 
 
 class ThroughputTracker(Callback):
@@ -32,25 +32,19 @@ class ThroughputTracker(Callback):
     """
 
     def __init__(self, samples_per_step: int | None = None):
-        if samples_per_step is not None and samples_per_step <= 0:
-            raise ValueError(f"expected samples_per_step > 0, received {samples_per_step}")
         self.samples_per_step = samples_per_step
 
     def _before_train(self) -> None:
         self._mark()
 
-    def _before_epoch(self) -> None:
-        self._mark()
-
     def _trigger(self) -> None:
         seconds = self.trainer.step_seconds - self._seconds
         steps = self.global_step - self._step
-        if seconds <= 0 or not steps:
-            return
-        unit = "steps" if self.samples_per_step is None else "samples"
-        speed = steps * (self.samples_per_step or 1) / seconds
-        self.trainer.monitors.put_scalar(f"Throughput ({unit}/sec)", speed)
-        self._mark()
+        if seconds > 0 and steps:
+            unit = "steps" if self.samples_per_step is None else "samples"
+            speed = steps * (self.samples_per_step or 1) / seconds
+            self.trainer.monitors.put_scalar(f"Throughput ({unit}/sec)", speed)
+            self._mark()
 
     def _mark(self) -> None:
         self._step, self._seconds = self.global_step, self.trainer.step_seconds
@@ -69,18 +63,9 @@ class HostMemoryTracker(Callback):
 
 
 def free_memory() -> int:
-    """The bytes that programs can still allocate without swapping."""
-    table = Path("/proc/meminfo")
-    if table.exists():
-        for line in table.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError) as error:
-        raise OSError(
-            "this system does not report its free memory (neither /proc/meminfo nor sysconf has it)"
-        ) from error
+    """The bytes that programs can still allocate without swapping. Linux only."""
+    table = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(table["MemAvailable"].removesuffix("kB")) * 1024
 
 
 class GPUUtilizationTracker(Callback):
@@ -94,7 +79,7 @@ class GPUUtilizationTracker(Callback):
 
     def __init__(self, devices: Sequence[int] | None = None):
         self.devices = None if devices is None else list(devices)
-        self._sampler: _Sampler | None = None
+        self._sampling: Future[list[float]] | None = None
 
     def _before_train(self) -> None:
         nvml = require("pynvml", extra="gpu")
@@ -106,63 +91,39 @@ class GPUUtilizationTracker(Callback):
                 f"GPUUtilizationTracker needs an NVIDIA GPU and its driver: {error}. "
                 "Remove the callback on this machine"
             ) from error
-        self._numbers = self._wanted(count)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count))))
+        self._numbers = self.devices or [int(n) for n in visible.split(",") if n.strip().isdigit()]
+        if not self._numbers or max(self._numbers) >= count:
+            raise ValueError(f"expected GPUs of 0 to {count - 1}, received {self._numbers}")
         self._nvml = nvml
 
-    def _wanted(self, count: int) -> list[int]:
-        if self.devices is not None:
-            wanted = self.devices
-        else:
-            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-            numbers = [n for n in (visible or "").split(",") if n.strip().isdigit()]
-            wanted = [int(n) for n in numbers] if visible is not None else list(range(count))
-        if not wanted or max(wanted) >= count:
-            raise ValueError(f"expected GPUs of 0 to {count - 1}, received {wanted}")
-        return wanted
-
     def _before_epoch(self) -> None:
-        handles = [self._nvml.nvmlDeviceGetHandleByIndex(number) for number in self._numbers]
-        self._sampler = _Sampler(self._nvml, handles)
-        self._sampler.start()
+        self._epoch_ended = threading.Event()
+        thread = ThreadPoolExecutor(1, "GPUUtilizationTracker")
+        self._sampling = thread.submit(self._mean_loads)
+        thread.shutdown(wait=False)  # it ends with its only task
+
+    def _mean_loads(self) -> list[float]:
+        """The mean load of each GPU until the epoch ends. Runs in a thread."""
+        nvml = self._nvml
+        handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in self._numbers]
+        samples: list[list[float]] = []
+        while not samples or not self._epoch_ended.wait(SAMPLE_SECONDS):
+            samples.append([nvml.nvmlDeviceGetUtilizationRates(handle).gpu for handle in handles])
+        return np.mean(samples, axis=0).tolist()
 
     def _after_epoch(self) -> None:
-        if self._sampler is None:
-            return
-        sampler, self._sampler = self._sampler, None
-        for number, load in zip(self._numbers, sampler.finish(), strict=True):
+        for number, load in zip(self._numbers, self._stop(), strict=True):
             self.trainer.monitors.put_scalar(f"GPUUtil/{number}", load)
 
     def _after_train(self) -> None:
-        if self._sampler is not None:
-            self._sampler.finish()
-            self._sampler = None
+        if self._sampling is not None:  # training ended within an epoch
+            self._stop()
 
-
-class _Sampler(StoppableThread):
-    def __init__(self, nvml: Any, handles: list[Any]):
-        super().__init__(name="GPUUtilizationTracker", daemon=True)
-        self._nvml, self._handles = nvml, handles
-        self._samples: list[list[float]] = []
-        self._failure: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            while True:
-                self._samples.append(
-                    [float(self._nvml.nvmlDeviceGetUtilizationRates(h).gpu) for h in self._handles]
-                )
-                if self._stop_event.wait(SAMPLE_SECONDS):
-                    return
-        except Exception as error:  # noqa: BLE001 (raised by `finish`)
-            self._failure = error
-
-    def finish(self) -> list[float]:
-        """Stops the thread and returns the mean load of each GPU."""
-        self.stop()
-        self.join()
-        if self._failure is not None:
-            raise self._failure
-        return [float(load) for load in np.mean(self._samples, axis=0)]
+    def _stop(self) -> list[float]:
+        sampling, self._sampling = self._sampling, None
+        self._epoch_ended.set()
+        return [] if sampling is None else sampling.result()
 
 
 class PeakMemoryTracker(Callback):
@@ -191,9 +152,6 @@ class PeakMemoryTracker(Callback):
             peak = tf.config.experimental.get_memory_info(name)["peak"]
             self.trainer.monitors.put_scalar(f"PeakMemory(MB)/{name.lower()}", peak / 1024**2)
             tf.config.experimental.reset_memory_stats(name)
-
-
-GPUMemoryTracker = PeakMemoryTracker
 
 
 class EstimatedTimeLeft(Callback):

@@ -1,4 +1,4 @@
-"""Running callbacks at other times than their own."""
+"""Callbacks that change when other callbacks run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from towerpack.callbacks.base import Callback, ProxyCallback
-from towerpack.callbacks.interval import earliest, interval_of
+from towerpack.callbacks.interval import earliest, interval_of, last_step
 from towerpack.core.every import Every
 
 
@@ -25,6 +25,8 @@ class PeriodicTrigger(ProxyCallback):
     >>> often = PeriodicTrigger(ModelSaver(checkpoint_dir="."), "10 min")
     """
 
+    has_interval = True
+
     def __init__(
         self,
         triggerable: Callback,
@@ -36,30 +38,24 @@ class PeriodicTrigger(ProxyCallback):
         super().__init__(triggerable)
         self._interval = interval_of(every_k_steps, every_k_epochs, every)
         self._at_start = before_train
-        self._due_at_end = False
         if not self._interval.parts and not before_train:
-            raise ValueError(
-                "expected every_k_steps, every_k_epochs, every or before_train=True, received none"
-            )
+            raise ValueError("expected every_k_steps, every_k_epochs, every or before_train=True")
 
     def _before_train(self) -> None:
         super()._before_train()
         self._interval.start(self.trainer)
-        self._due_at_end = False
         if self._at_start:
             self.cb.trigger()
 
     def _next_due(self) -> int | None:
-        return earliest(self.cb.next_due(), self._interval.next_step(self.global_step + 1))
+        self._due = self.cb.next_due()
+        return earliest(self._due, self._interval.next_step(self.global_step + 1))
 
-    def _inner_is_due(self) -> bool:
+    def _before_run(self) -> Sequence[str] | None:
         coming = self.global_step + 1
         # A callback that uses tensors of the step when triggered must observe that step.
         fetches = getattr(self.cb, "fetches_for_trigger", False)
-        return self.cb.next_due() == coming or (fetches and self._interval.is_step(coming))
-
-    def _before_run(self) -> Sequence[str] | None:
-        self._passed_on = self._inner_is_due()
+        self._passed_on = self._due == coming or (fetches and self._interval.is_step(coming))
         return self.cb.before_run() if self._passed_on else None
 
     def _after_run(self, values: list[Any] | None) -> None:
@@ -68,18 +64,11 @@ class PeriodicTrigger(ProxyCallback):
 
     def _trigger_step(self) -> None:
         super()._trigger_step()
-        if not self._interval.due_step(self.trainer):
-            return
-        if self.local_step == self.trainer.steps_per_epoch - 1:
-            # Wait until the others have handled the end of the epoch: a checkpoint saved now would
-            # be resumed after it.
-            self._due_at_end = True
-        else:
+        if self._interval.triggers_after_step(self.trainer):
             self.cb.trigger()
 
     def _trigger_epoch(self) -> None:
-        due, self._due_at_end = self._due_at_end, False
-        if due or self._interval.is_epoch(self.epoch_num):
+        if self._interval.triggers_after_epoch(self.trainer):
             self.cb.trigger()
 
 
@@ -91,16 +80,21 @@ class MaskedCallback(ProxyCallback):
 
     _run_passes = False
 
-    def _passes(self) -> bool:
-        """Whether the current event is passed on; in `before_run`, the coming step."""
+    def _passes(self, step: int) -> bool:
+        """Whether an event of this step is passed on; in `before_run`, `step` is the coming one."""
         raise NotImplementedError
 
     def _before_epoch(self) -> None:
-        if self._passes():
+        if self._passes(self.global_step):
             super()._before_epoch()
 
+    def _next_due(self) -> int | None:
+        self._due = super()._next_due()
+        return self._due
+
     def _before_run(self) -> Sequence[str] | None:
-        self._run_passes = self.cb.next_due() == self.global_step + 1 and self._passes()
+        coming = self.global_step + 1
+        self._run_passes = self._due == coming and self._passes(coming)
         return super()._before_run() if self._run_passes else None
 
     def _after_run(self, values: list[Any] | None) -> None:
@@ -108,15 +102,15 @@ class MaskedCallback(ProxyCallback):
             super()._after_run(values)
 
     def _trigger_step(self) -> None:
-        if self._passes():
+        if self._passes(self.global_step):
             super()._trigger_step()
 
     def _after_epoch(self) -> None:
-        if self._passes():
+        if self._passes(self.global_step):
             super()._after_epoch()
 
     def _trigger_epoch(self) -> None:
-        if self._passes():
+        if self._passes(self.global_step):
             super()._trigger_epoch()
 
 
@@ -133,6 +127,8 @@ class PeriodicCallback(MaskedCallback):
     >>> seldom = PeriodicCallback(TensorPrinter("cost"), every_k_steps=100)
     """
 
+    has_interval = True
+
     def __init__(
         self,
         callback: Callback,
@@ -143,55 +139,42 @@ class PeriodicCallback(MaskedCallback):
         super().__init__(callback)
         self._interval = interval_of(every_k_steps, every_k_epochs, every)
         if not self._interval.parts:
-            raise ValueError("expected every_k_steps, every_k_epochs or every, received none")
-        self._before_step = False
-        self._time_is_up = False  # True until a step or the end of an epoch has passed for it
+            raise ValueError("expected every_k_steps, every_k_epochs or every")
 
     def _before_train(self) -> None:
         super()._before_train()
         self._interval.start(self.trainer)
-        self._time_is_up = self._run_passes = False
-
-    def _check_time(self) -> bool:
-        self._time_is_up = self._interval.due_time(self.trainer) or self._time_is_up
-        return self._time_is_up
+        self._run_passes = False
 
     def _next_due(self) -> int | None:
-        due = super()._next_due()
-        if due is None:
-            return None
-        if self._interval.is_epoch(self.epoch_num) or self._check_time():
+        due, trainer, interval = super()._next_due(), self.trainer, self._interval
+        if due is None or interval.is_epoch(trainer.epoch_num) or interval.check_time(trainer):
             return due
-        return earliest(self._interval.next_step(due), self._interval.last_of_run(self.trainer))
-
-    def _before_run(self) -> Sequence[str] | None:
-        self._before_step = True
-        try:
-            return super()._before_run()
-        finally:
-            self._before_step = False
+        last = last_step(trainer) if trainer.epoch_num == trainer.max_epoch else None
+        return earliest(interval.next_step(due), last)
 
     def _trigger_step(self) -> None:
         super()._trigger_step()
         if self._run_passes:
-            self._time_is_up = self._run_passes = False
+            self._interval.time_is_up = self._run_passes = False
 
     def _after_epoch(self) -> None:
-        self._check_time()
+        self._interval.check_time(self.trainer)
         super()._after_epoch()
 
     def _trigger_epoch(self) -> None:
         super()._trigger_epoch()
-        self._time_is_up = False
+        self._interval.time_is_up = False
 
-    def _passes(self) -> bool:
-        step = self.global_step + self._before_step
-        at_interval = self._interval.is_epoch(self.epoch_num) or self._interval.is_step(step)
-        if at_interval or self._time_is_up:
-            return True
+    def _passes(self, step: int) -> bool:
         trainer = self.trainer
-        last = trainer.local_step == trainer.steps_per_epoch - 1
-        return last and trainer.epoch_num == trainer.max_epoch
+        is_last = trainer.local_step == trainer.steps_per_epoch - 1
+        return (
+            self._interval.time_is_up
+            or self._interval.is_step(step)
+            or self._interval.is_epoch(trainer.epoch_num)
+            or (is_last and trainer.epoch_num == trainer.max_epoch)
+        )
 
 
 class EnableCallbackIf(MaskedCallback):
@@ -207,9 +190,7 @@ class EnableCallbackIf(MaskedCallback):
 
     def __init__(self, callback: Callback, pred: Callable[[EnableCallbackIf], bool]):
         super().__init__(callback)
-        if not callable(pred):
-            raise TypeError(f"expected a function of the callback as pred, received {pred!r}")
         self.pred = pred
 
-    def _passes(self) -> bool:
+    def _passes(self, step: int) -> bool:
         return bool(self.pred(self))

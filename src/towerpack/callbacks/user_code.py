@@ -1,8 +1,9 @@
-"""The user's own functions, commands, processes and shells."""
+"""Callbacks that run functions, commands, processes and shells of the user."""
 
 from __future__ import annotations
 
 import inspect
+import math
 import pdb
 import subprocess
 from collections.abc import Callable, Sequence
@@ -11,20 +12,18 @@ from typing import Any
 
 from towerpack.callbacks.base import Callback, latest_scalar, name_list
 from towerpack.core import logger
+from towerpack.core.concurrency import StoppableThread, start_proc_mask_signal
 from towerpack.core.optional import require
-from towerpack.core.processes import start_proc_mask_signal
-from towerpack.core.threads import StoppableThread
 
 STOP_SECONDS = 5.0  # how long to wait for a process or thread to stop
-
 SHELLS = ("ipython", "pdb")
 
 
 class RunOp(Callback):
     """Calls a function before training, at each trigger, or after each step.
 
-    `op` is a function (for example a `tf.function`) without arguments, or of the trainer. With
-    `run_step=True` it runs after every step, and steps cannot be fused.
+    `op` is a function (for example a `tf.function`) without arguments, or with the trainer as its
+    argument. With `run_step=True` it runs after every step, and steps cannot be fused.
 
     >>> greet = RunOp(lambda: print("hello"), run_as_trigger=False)
     """
@@ -39,8 +38,8 @@ class RunOp(Callback):
     ):
         if not callable(op):
             raise TypeError(
-                f"expected a function without arguments or of the trainer, received {op!r}. Wrap "
-                "an operation in a lambda or a tf.function"
+                "expected a function without arguments or with one, the trainer, received "
+                f"{op!r}. Wrap an operation in a lambda or a tf.function"
             )
         self.op = op
         self.run_before, self.run_as_trigger, self.run_step = run_before, run_as_trigger, run_step
@@ -71,32 +70,21 @@ class RunOp(Callback):
             self.op()
 
 
-class RunUpdateOps(Callback):
-    """Does nothing: updates made in a tower, by batch normalization for example, run with the step.
-
-    It exists for old scripts, which had to request it.
-    """
-
-    def __init__(self, collection: Any = None):
-        self.collection = collection
-
-
 def _takes_an_argument(function: Callable[..., Any]) -> bool:
     try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some builtins have no signature
-        return False
-    return any(
-        p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
-        for p in parameters
-    )
+        inspect.signature(function).bind()
+    except TypeError:
+        return True
+    except ValueError:  # some builtins have no signature
+        pass
+    return False
 
 
 class SendStat(Callback):
     """Runs a shell command with the latest values of some scalars, at each trigger.
 
     `command` is a format string: `'echo {cost}'`. A scalar that was not logged yet becomes `nan`.
-    Training waits for the command; a failure is logged, and training continues.
+    Training waits for the command. A failure is logged, and training continues.
 
     >>> note = SendStat("echo {validation_error}", "validation_error")
     """
@@ -106,18 +94,13 @@ class SendStat(Callback):
         self.names = name_list(names)
 
     def _trigger(self) -> None:
-        latest = {name: latest_scalar(self, name) for name in self.names}
-        values = {name: point[1] if point else float("nan") for name, point in latest.items()}
+        points = [latest_scalar(self, name) or (0, math.nan) for name in self.names]
+        values = {name: value for name, (_, value) in zip(self.names, points, strict=True)}
         command = self.command.format(**values)
         done = subprocess.run(command, shell=True, capture_output=True, text=True)
         if done.returncode:
-            logger.error(
-                "the command of %s failed with code %d: %s\n%s",
-                self,
-                done.returncode,
-                command,
-                done.stderr,
-            )
+            message = "SendStat: %r failed with code %d: %s"
+            logger.error(message, command, done.returncode, done.stderr)
 
 
 class StartProcOrThread(Callback):
@@ -154,14 +137,12 @@ class StartProcOrThread(Callback):
         started, self._started = self._started, []
         if not self.stop_at_last:
             return
+        stopped = [s for s in started if isinstance(s, StoppableThread) or hasattr(s, "terminate")]
+        for one in stopped:
+            one.stop() if isinstance(one, StoppableThread) else one.terminate()
+        for one in stopped:
+            one.join(STOP_SECONDS)
         for one in started:
-            if isinstance(one, StoppableThread):
-                one.stop()
-            elif hasattr(one, "terminate") and one.is_alive():
-                one.terminate()
-        for one in started:
-            if one.is_alive() and (isinstance(one, StoppableThread) or hasattr(one, "terminate")):
-                one.join(STOP_SECONDS)
             if one.is_alive():
                 logger.warning("%s was not stopped and is still running", one.name)
 
@@ -182,7 +163,7 @@ class InjectShell(Callback):
         return None
 
     def _before_train(self) -> None:
-        logger.info("create the file %s to open a %s shell", self.file.absolute(), self.shell)
+        logger.info("to open a %s shell, create the file %s", self.shell, self.file.absolute())
         self._check()
 
     def _trigger_step(self) -> None:
@@ -192,15 +173,12 @@ class InjectShell(Callback):
         self._check()
 
     def _check(self) -> None:
-        if self.file.exists():
-            self.file.unlink()
-            self._open()
-
-    def _open(self) -> None:
-        trainer = self.trainer
+        if not self.file.exists():
+            return
+        self.file.unlink()
+        trainer = self.trainer  # a local variable for pdb
         if self.shell == "ipython":
-            ipython = require("IPython", extra="shell")
-            ipython.embed(user_ns={"trainer": trainer, "self": self})
+            require("IPython", extra="shell").embed(user_ns={"trainer": trainer, "self": self})
         else:
             pdb.set_trace()
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from towerpack.checkpoint.manifest import Manifest
-from towerpack.checkpoint.snapshot import Snapshot
-from towerpack.checkpoint.store import recover, write_checkpoint
+from towerpack.checkpoint.store import recover, snapshot, write_checkpoint
 from towerpack.core import logger
 from towerpack.core.run_lock import RunLock
 
-FAILURES_IN_A_ROW = 3  # that are tolerated: a full disk may have room again in an hour
+FAILURES_IN_A_ROW = 3  # that are tolerated: a full disk may have space again in an hour
 _NICENESS = 5  # of the writing thread: training has priority where cores are few
 _NOTABLE_WAIT = 1.0  # seconds of waiting that are worth a line in the log
 
@@ -26,12 +25,12 @@ class CheckpointNotWritten(OSError):
 
 
 class BackgroundSaver:
-    """Copies the variables at once and writes them in a thread, one checkpoint at a time.
+    """Writes the current values of variables in a thread, one checkpoint at a time.
 
     `open` locks the directory for this run and removes what an interrupted save left there.
-    `save` returns after the copy. If the previous checkpoint is still being written, `save` waits
-    for it first, so that memory holds one copy at most. A failed write is logged and counted
-    (`failures`), and the next one may succeed; after three in a row, `save` raises
+    `save` returns at once. If the previous checkpoint is still being written, it first waits for
+    that, so that memory never holds more than one copy of the variables. A failed write is logged
+    and counted (`failures`), and training continues. After three failures in a row, `save` raises
     `CheckpointNotWritten`, and so does `close` if the last write failed.
     """
 
@@ -40,7 +39,6 @@ class BackgroundSaver:
         self.waited = 0.0  # seconds that callers waited for the previous write
         self._in_a_row = 0
         self._last_error: Exception | None = None
-        self._snapshot = Snapshot()
         self._thread: threading.Thread | None = None
         self._lock: RunLock | None = None
 
@@ -48,11 +46,6 @@ class BackgroundSaver:
         """Locks the directory; raises `DirectoryInUse` if another run saves to it."""
         self._lock = RunLock(directory)
         recover(directory)
-
-    def reserve(self, variables: Mapping[str, Any]) -> None:
-        """Allocates the memory for a copy of the variables in the thread, before the first save."""
-        self.wait()
-        self._start(lambda: self._snapshot.reserve(variables))
 
     def save(
         self,
@@ -64,18 +57,21 @@ class BackgroundSaver:
         monitored: Mapping[str, float] | None = None,
         then: Callable[[Manifest], None] | None = None,
     ) -> None:
-        """Saves the current values; `then` runs in the thread when everything is on the disk."""
+        """Saves the current values; the thread calls `then` when everything is on the disk."""
         self.wait()
         if self._in_a_row >= FAILURES_IN_A_ROW:
             raise CheckpointNotWritten(
                 f"the last {self._in_a_row} checkpoints could not be written to {prefix.parent}: "
                 f"{self._last_error}"
             ) from self._last_error
-        arrays = self._snapshot.take(variables)
+        tensors = snapshot(variables)
 
         def write() -> None:
+            _lower_priority()
             try:
-                manifest = write_checkpoint(prefix, arrays, run=run, step=step, monitored=monitored)
+                manifest = write_checkpoint(
+                    prefix, tensors, run=run, step=step, monitored=monitored
+                )
                 if then is not None:
                     then(manifest)
             except Exception as error:  # noqa: BLE001 (logged here, raised by `save` or `close`)
@@ -84,14 +80,7 @@ class BackgroundSaver:
                 self._in_a_row, self._last_error = 0, None
                 logger.debug("saved %s", prefix)
 
-        self._start(write)
-
-    def _start(self, work: Callable[[], None]) -> None:
-        def run() -> None:
-            _lower_priority()
-            work()
-
-        self._thread = threading.Thread(target=run, name="towerpack-checkpoint-writer")
+        self._thread = threading.Thread(target=write, name="towerpack-checkpoint-writer")
         self._thread.start()
 
     def _failed(self, prefix: Path, error: Exception) -> None:
@@ -99,7 +88,7 @@ class BackgroundSaver:
         self._in_a_row += 1
         self._last_error = error
         logger.error(
-            "%s could not be saved (%d failures in a row, %d in all); training continues, and "
+            "%s could not be saved (%d failures in a row, %d in total); training continues, and "
             "earlier checkpoints are intact: %s: %s",
             prefix,
             self._in_a_row,
@@ -142,5 +131,5 @@ def _lower_priority() -> None:
     if sys.platform == "linux":
         try:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-        except OSError as error:  # not allowed here: the thread runs like all others
+        except OSError as error:  # not permitted: the thread runs at normal priority
             logger.debug("the checkpoint writer keeps its priority: %s", error)

@@ -1,4 +1,4 @@
-"""The checkpoints of a directory: which there are, which is the latest, which are kept.
+"""The checkpoints of a directory: which exist, which is the latest, and which are kept.
 
 The file `checkpoint` lists them as TensorFlow does, with the latest first. If it is missing or
 damaged, the checkpoints themselves decide.
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from towerpack.checkpoint.bundle import INDEX_SUFFIX
 from towerpack.checkpoint.manifest import (
+    INDEX_SUFFIX,
     MANIFEST_SUFFIX,
     CorruptCheckpoint,
     Manifest,
@@ -33,10 +33,10 @@ _LISTED = re.compile(r'^\s*(?:all_)?model_checkpoint_path(?:s)?\s*:\s*("(?:[^"\\
 
 
 def get_checkpoint_path(path: str | Path) -> str:
-    """The prefix of the checkpoint that a path means: a prefix, one of its files, a directory.
+    """The prefix of the checkpoint at a path: a prefix, one of its files, or a directory.
 
     In a directory (or for its file `checkpoint`), it is the latest checkpoint whose files match its
-    manifest. Newer ones that are damaged are named in a warning.
+    manifest. A warning names newer ones that are damaged.
     """
     path = Path(path)
     if path.is_dir() or path.name == STATE_FILE:
@@ -46,7 +46,7 @@ def get_checkpoint_path(path: str | Path) -> str:
         raise FileNotFoundError(f"there is no checkpoint in {directory}")
     prefix = _SUFFIX.sub("", str(path))
     if not Path(prefix + INDEX_SUFFIX).exists():
-        if Path(prefix).is_file():  # another format, or TensorFlow's from before 2017
+        if Path(prefix).is_file():  # of another format, such as that of TensorFlow before 2017
             raise FileNotFoundError(
                 f"{prefix} is not a checkpoint: expected {Path(prefix).name}.index beside it, or a "
                 "file ending in .npz, .safetensors or .h5"
@@ -75,10 +75,10 @@ def step_of(prefix: str | Path) -> int | None:
 
 
 def sound_checkpoints(directory: str | Path) -> Iterator[str]:
-    """The checkpoints to try in turn, the latest first.
+    """Yields the checkpoints that may be loaded, the latest first.
 
-    Damaged ones are left out with a warning. The bytes of the weights are not compared here: that
-    happens when they are loaded.
+    It leaves out damaged ones with a warning. It does not compare the bytes of the weights, since
+    loading does that.
     """
     for prefix in candidates(directory):
         try:
@@ -90,14 +90,14 @@ def sound_checkpoints(directory: str | Path) -> Iterator[str]:
 
 
 def candidates(directory: str | Path) -> list[str]:
-    """What the file `checkpoint` lists, latest first, then the others, highest step first."""
+    """The checkpoints in the file `checkpoint`, latest first, then others, highest step first."""
     listed = [str(Path(directory, name)) for name in read_state(directory)]
     try:
         others = get_all_checkpoints(directory)
     except FileNotFoundError:
         others = []
     ordered = dict.fromkeys([*reversed(listed), *reversed(others)])
-    # A checkpoint that is listed and has no file at all was removed on purpose.
+    # A listed checkpoint without any file was removed on purpose.
     return [prefix for prefix in ordered if _any_file(prefix)]
 
 
@@ -105,7 +105,7 @@ def _any_file(prefix: str) -> bool:
     path = Path(prefix)
     try:
         return any(_SUFFIX.sub("", file.name) == path.name for file in path.parent.iterdir())
-    except (OSError, ValueError):  # a damaged name may not be possible as a file name
+    except (OSError, ValueError):  # a damaged name may not be a valid file name
         return False
 
 
@@ -123,7 +123,7 @@ def read_state(directory: str | Path) -> list[str]:
         return _rebuilt(directory, str(error))
     body, seal, found = text.rpartition(_SEAL)
     if seal and found != _seal(body):
-        return _rebuilt(directory, "its checksum is not that of its content")
+        return _rebuilt(directory, "its content does not match its checksum")
     try:
         names = [json.loads(quoted) for quoted in _LISTED.findall(text)]
     except ValueError as error:
@@ -135,7 +135,7 @@ def read_state(directory: str | Path) -> list[str]:
 
 
 def _rebuilt(directory: str | Path, reason: str) -> list[str]:
-    """What the damaged file `checkpoint` should list."""
+    """The names that the damaged file `checkpoint` should contain."""
     logger.warning(
         "%s is damaged (%s); the checkpoints in the directory are used in the order in which they "
         "were saved",
@@ -199,7 +199,7 @@ class KeepBest:
 
 @dataclass(frozen=True)
 class Keep:
-    """Keeps the `last` checkpoints, one in every `hours` for good, and the best ones."""
+    """Keeps the `last` checkpoints, one for each period of `hours`, and the best ones."""
 
     last: int = 10
     hours: float | None = None
@@ -214,7 +214,7 @@ class Keep:
     def outdated(self, saved: Sequence[Saved], began: float) -> list[Saved]:
         """Those of `saved` (oldest first) that no rule keeps; the run started at `began`.
 
-        What is kept for good does not depend on what was removed earlier.
+        The ones that `hours` keeps do not depend on which were removed earlier.
 
         >>> hourly = [Saved(f"model-{n}", saved_at=n * 3600.0) for n in range(1, 5)]
         >>> [old.name for old in Keep(last=1, hours=2).outdated(hourly, began=0)]

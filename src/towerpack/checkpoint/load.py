@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from towerpack.checkpoint.manifest import CorruptCheckpoint
+from towerpack.checkpoint.directory import get_checkpoint_path
 from towerpack.checkpoint.report import LoadError, LoadReport
-from towerpack.checkpoint.sources import ArraySource, Entry, Source
+from towerpack.checkpoint.sources import Entry, Source
 from towerpack.checkpoint.variable_names import Pattern, Rename, Selection, owners
-from towerpack.checkpoint.variables import is_directory_of_checkpoints, open_in_turn
+from towerpack.checkpoint.variables import (
+    is_directory_of_checkpoints,
+    open_source,
+    resolve_pattern,
+    use_source,
+)
 from towerpack.core import logger
 from towerpack.core.optional import Lazy
 
 tf: Any = Lazy("towerpack._tensorflow", "tf", extra="tf")  # not needed to list checkpoints
 
-# These belong to a run; a user who loads weights for a new run may not expect them.
+# They belong to a run. A user who loads weights for a new run may not expect them to change.
 _COUNTER = re.compile(r"(^|/)(global_step|learning_rate(_\d+)?)$")
 
 
@@ -35,8 +40,8 @@ class ModelLoader:
     def load(self, variables: Mapping[str, Any], strict: bool = False) -> LoadReport:
         """Loads values into the variables, by name; logs and returns what was done.
 
-        Everything is read and compared before the first variable changes, so that a load that
-        raises has changed nothing. With `strict`, as for resuming a run, every variable must get
+        Everything is read and compared before the first variable changes, so a load that raises has
+        changed nothing. With `strict`, as for resuming a run, every variable must get
         exactly its own value, and every value must be used.
         """
         raise NotImplementedError(f"{type(self).__name__} must define load()")
@@ -50,36 +55,39 @@ class NoLoader(ModelLoader):
 
 
 class SourceLoader(ModelLoader):
-    """Loads from the first of several sources that is not damaged."""
+    """Loads from a dict or from a file, which is opened at once.
+
+    A missing or unreadable file is thus an error before the model is built. In a directory, `load`
+    opens the latest checkpoint, or the one before it if that is damaged.
+    """
 
     def __init__(
         self,
-        sources: Callable[[], Iterator[Callable[[], Source]]],
+        obj: Mapping[str, Any] | str | Path,
         selection: Selection,
         *,
         reshape: bool,
         ignore_mismatch: bool,
     ):
-        self._sources, self.selection = sources, selection
-        self.reshape, self.ignore_mismatch = reshape, ignore_mismatch
+        self.selection, self.reshape, self.ignore_mismatch = selection, reshape, ignore_mismatch
+        self._directory: Path | None = None
+        path = None if isinstance(obj, Mapping) else resolve_pattern(obj)
+        if path is not None and is_directory_of_checkpoints(path):
+            get_checkpoint_path(path)  # raises if there is no checkpoint
+            self._directory = path
+        else:
+            self._source = open_source(obj)
 
     def load(self, variables: Mapping[str, Any], strict: bool = False) -> LoadReport:
         report = self.load_quietly(variables, strict)
-        report.say()
+        report.log()
         return report
 
     def load_quietly(self, variables: Mapping[str, Any], strict: bool = False) -> LoadReport:
         """Does the work of `load` but leaves the logging to the caller."""
-        damage: CorruptCheckpoint | None = None
-        for open_it in self._sources():
-            try:
-                return self._load(open_it(), variables, strict)
-            except CorruptCheckpoint as error:
-                logger.warning("a damaged checkpoint is skipped: %s", error)
-                damage = error
-        if damage is None:
-            raise FileNotFoundError("there was nothing to load from")
-        raise damage
+        if self._directory is not None:
+            return use_source(self._directory, lambda source: self._load(source, variables, strict))
+        return self._load(self._source, variables, strict)
 
     def _load(self, source: Source, variables: Mapping[str, Any], strict: bool) -> LoadReport:
         names = self.selection.names(source.entries)
@@ -128,15 +136,15 @@ class SourceLoader(ModelLoader):
         differences = "\n".join(report.differences())
         if strict and not report.complete:
             raise LoadError(
-                f"{source.description} does not belong to this model:\n{differences}\nTo resume, "
-                "the model, its optimizer, averages and precision must be those of the checkpoint. "
-                "To start a new run from what fits, pass "
+                f"{source.description} does not match this model:\n{differences}\nTo resume, the "
+                "model, its optimizer, averages and precision must be those of the checkpoint. To "
+                "start a new run from the values that fit, pass "
                 "session_init=SmartInit(path, ignore_mismatch=True)."
             )
         if report.mismatched and not self.ignore_mismatch:
             raise LoadError(
                 f"{source.description} does not fit the model; nothing was loaded:\n{differences}\n"
-                "To load what fits, pass SmartInit(..., ignore_mismatch=True)."
+                "To load the values that fit, pass SmartInit(..., ignore_mismatch=True)."
             )
         return report
 
@@ -178,91 +186,11 @@ def _converted(value: Any, variable: Any) -> Any:
     """The value in the variable's dtype and shape."""
     if not tf.executing_eagerly():  # an assignment would be an operation that no session runs
         raise RuntimeError(
-            "expected to load into variables of TensorFlow 2, received those of a tf.Graph; there, "
-            "restore a checkpoint with tf.compat.v1.train.Saver(variables).restore(session, prefix)"
+            "expected variables of TensorFlow 2, received those of a tf.Graph; restore these with "
+            "tf.compat.v1.train.Saver(variables).restore(session, prefix)"
         )
     tensor = tf.cast(tf.convert_to_tensor(value), tf.as_dtype(variable.dtype).base_dtype)
     return tensor if tensor.shape == variable.shape else tf.reshape(tensor, variable.shape)
-
-
-class DictRestore(SourceLoader):
-    """Loads from a dict of arrays.
-
-    A value of the same size and another shape is reshaped. A value that does not fit raises
-    LoadError; with `ignore_mismatch` it is left out.
-    """
-
-    def __init__(
-        self,
-        variable_dict: Mapping[str, Any],
-        ignore_mismatch: bool = False,
-        selection: Selection = Selection(),  # noqa: B008 (frozen)
-    ):
-        if not isinstance(variable_dict, Mapping):
-            raise TypeError(f"expected a dict of arrays, received {variable_dict!r}")
-        source = ArraySource(variable_dict, "a dict")
-        super().__init__(
-            lambda: iter([lambda: source]),
-            selection,
-            reshape=True,
-            ignore_mismatch=ignore_mismatch,
-        )
-
-
-def _opened(path: str | Path) -> Callable[[], Iterator[Callable[[], Source]]]:
-    """Opens a file now, so that an error is raised before the model is built.
-
-    The checkpoints of a directory are opened when they are loaded, since some may be damaged.
-    """
-    first = next(open_in_turn(path))
-    if is_directory_of_checkpoints(path):
-        return lambda: open_in_turn(path)
-    source = first()
-    return lambda: iter([lambda: source])
-
-
-class SaverRestore(SourceLoader):
-    """Loads from a checkpoint, or any file that `SmartInit` accepts, by equal names and shapes.
-
-    From a directory, or its file `checkpoint`, it loads the latest checkpoint, or if that is
-    damaged the one before it. `prefix` puts the file's variables under a scope of the model;
-    `ignore` lists those to leave out.
-    """
-
-    reshape_allowed = False
-
-    def __init__(
-        self,
-        model_path: str | Path,
-        prefix: str | None = None,
-        ignore: Sequence[Pattern] = (),
-        *,
-        selection: Selection | None = None,
-        ignore_mismatch: bool = False,
-    ):
-        self.path = str(model_path)
-        super().__init__(
-            _opened(model_path),
-            selection or Selection(prefix=prefix, ignore=ignore),
-            reshape=self.reshape_allowed,
-            ignore_mismatch=ignore_mismatch,
-        )
-
-
-class SaverRestoreRelaxed(SaverRestore):
-    """A `SaverRestore` that reshapes values of equal size and leaves out those that do not fit."""
-
-    reshape_allowed = True
-
-    def __init__(
-        self,
-        model_path: str | Path,
-        prefix: str | None = None,
-        ignore: Sequence[Pattern] = (),
-        *,
-        selection: Selection | None = None,
-    ):
-        super().__init__(model_path, prefix, ignore, selection=selection, ignore_mismatch=True)
 
 
 class ChainInit(ModelLoader):
@@ -280,7 +208,7 @@ class ChainInit(ModelLoader):
             for loader in self.loaders
         ]
         report = _merged(reports, variables)
-        report.say()
+        report.log()
         return report
 
 
@@ -318,8 +246,9 @@ def SmartInit(
     them, a dict of arrays, or a list of these, loaded in order. None and '' load nothing. The other
     arguments are those of `Selection`.
 
-    With `ignore_mismatch`, values of equal size are reshaped, and those that do not fit are left
-    out.
+    A value of another shape and the same size is reshaped if it comes from a dict or `.npz`. With
+    `ignore_mismatch`, it is always reshaped, and values that do not fit are left out. Without it,
+    they raise `LoadError`.
 
     >>> SmartInit({"fc/W": [1.0, 2.0]}, rename={"fc/": "head/"}).load({}).unused
     ['head/W']
@@ -330,18 +259,12 @@ def SmartInit(
         return NoLoader()
     if isinstance(obj, list | tuple):
         return ChainInit(obj)
-    selection = Selection(only, ignore, rename, prefix)
-    if isinstance(obj, Mapping):
-        return DictRestore(obj, ignore_mismatch, selection)
-    if not isinstance(obj, str | Path):
+    if not isinstance(obj, str | Path | Mapping):
         raise TypeError(f"expected a path, a dict of arrays or None, received {obj!r}")
-    if str(obj).lower().endswith((".npz", ".npy")):
-        loader = SaverRestore(obj, selection=selection, ignore_mismatch=ignore_mismatch)
-        loader.reshape = True  # like a dict of arrays
-        return loader
-    if ignore_mismatch:
-        return SaverRestoreRelaxed(obj, selection=selection)
-    return SaverRestore(obj, selection=selection)
-
-
-get_model_loader = SmartInit
+    is_arrays = isinstance(obj, Mapping) or str(obj).lower().endswith((".npz", ".npy"))
+    return SourceLoader(
+        obj,
+        Selection(only, ignore, rename, prefix),
+        reshape=is_arrays or ignore_mismatch,
+        ignore_mismatch=ignore_mismatch,
+    )

@@ -1,23 +1,27 @@
-"""The manifest of a checkpoint: sizes and checksums of its files and tensors.
+"""The manifest of a checkpoint: the sizes and checksums of its files.
 
-It reveals every flipped bit in any of the files, itself included, and names the damaged tensor.
+It detects every flipped bit in any of them but the data file. The index has a checksum of each
+tensor in the data file, and TensorFlow compares it when it reads the tensor.
 """
 
 from __future__ import annotations
 
 import glob
 import json
+import struct
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
-import numpy as np
+import msgspec
 
-from towerpack.checkpoint.bundle import DATA_SUFFIX, INDEX_SUFFIX
+from towerpack.core.checksum import crc32c
 
+DATA_SUFFIX = ".data-00000-of-00001"
+INDEX_SUFFIX = ".index"
+INDEX_END = struct.pack("<Q", 0xDB4775248B80FB57)  # of every index that TensorFlow writes
 MANIFEST_SUFFIX = ".manifest.json"
 RUN_SUFFIX = ".run.json"
 FORMAT = "towerpack checkpoint 1"
@@ -28,15 +32,8 @@ class CorruptCheckpoint(ValueError):
 
 
 @dataclass(frozen=True)
-class TensorSum:
-    dtype: str
-    shape: tuple[int, ...]
-    crc32c: str
-
-
-@dataclass(frozen=True)
 class FileSum:
-    """A data file has only a size here: the sums of its tensors cover every byte."""
+    """A data file has no checksum here: those of its tensors in the index cover every byte."""
 
     size: int
     crc32c: str | None = None
@@ -44,14 +41,13 @@ class FileSum:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Files are listed by suffix, so that a checkpoint can be renamed together with its manifest.
+    """Lists files by suffix, so that a checkpoint can be renamed together with its manifest.
 
-    `step` and `saved_at` (seconds since 1970) order checkpoints; `monitored` holds the scalars that
+    `step` and `saved_at` (seconds since 1970) order checkpoints. `monitored` holds the scalars that
     decide which checkpoints are the best.
     """
 
     files: dict[str, FileSum]
-    tensors: dict[str, TensorSum]
     step: int | None = None
     saved_at: float = field(default_factory=time.time)
     monitored: dict[str, float] = field(default_factory=dict)
@@ -67,17 +63,8 @@ class Manifest:
             parsed = json.loads(content)
             seal = parsed.pop("crc32c")
             if parsed.get("format") != FORMAT or _sealed(parsed).encode() != content:
-                raise ValueError(f"its checksum {seal} is not that of its content")
-            return cls(
-                files={name: FileSum(**sums) for name, sums in parsed["files"].items()},
-                tensors={
-                    name: TensorSum(sums["dtype"], tuple(sums["shape"]), sums["crc32c"])
-                    for name, sums in parsed["tensors"].items()
-                },
-                step=parsed["step"],
-                saved_at=parsed["saved_at"],
-                monitored=parsed["monitored"],
-            )
+                raise ValueError(f"its content does not match its checksum {seal}")
+            return msgspec.convert(parsed, cls)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptCheckpoint(f"{Path(path).name} is damaged: {error}") from error
 
@@ -88,34 +75,26 @@ def _sealed(content: dict[str, Any]) -> str:
 
 
 def hexadecimal(content: bytes) -> str:
-    return f"{google_crc32c.value(content):08x}"
+    return f"{crc32c(content):08x}"
 
 
-def describe_tensors(
-    arrays: Mapping[str, np.ndarray], sums: Mapping[str, int]
-) -> dict[str, TensorSum]:
-    return {
-        name: TensorSum(np.asarray(arrays[name]).dtype.name, np.shape(arrays[name]), f"{crc:08x}")
-        for name, crc in sums.items()
-    }
-
-
-def describe_files(prefix: str | Path) -> dict[str, FileSum]:
-    """Sizes and sums of the existing files of a prefix."""
-    described = {DATA_SUFFIX: FileSum(Path(f"{prefix}{DATA_SUFFIX}").stat().st_size)}
+def describe(prefix: Path, step: int | None, monitored: Mapping[str, float]) -> Manifest:
+    """The manifest of the existing files of a prefix."""
+    files = {DATA_SUFFIX: FileSum(Path(f"{prefix}{DATA_SUFFIX}").stat().st_size)}
     for suffix in (INDEX_SUFFIX, RUN_SUFFIX):
         path = Path(f"{prefix}{suffix}")
         if path.exists():
             content = path.read_bytes()
-            described[suffix] = FileSum(len(content), hexadecimal(content))
-    return described
+            files[suffix] = FileSum(len(content), hexadecimal(content))
+    return Manifest(files, step, monitored=dict(monitored))
 
 
 def check_files(prefix: str | Path) -> Manifest | None:
-    """Compares the files with the manifest, except the tensors' bytes, which loading compares.
+    """Compares the files with the manifest; raises CorruptCheckpoint if one is damaged.
 
-    Raises CorruptCheckpoint. A checkpoint that towerpack did not write has no manifest: then both
-    of TensorFlow's files must exist, and None is returned.
+    The bytes of the tensors are not compared, since loading does that. A checkpoint that towerpack
+    did not write has no manifest: then both of TensorFlow's files must exist, and the result is
+    None.
     """
     name = Path(prefix).name
     index = Path(f"{prefix}{INDEX_SUFFIX}")

@@ -50,15 +50,15 @@ class LoadReport:
         return "; ".join(parts)
 
     def table(self) -> str:
-        """The number of loaded names, and a line for each name that was not loaded as it is."""
+        """The number of loaded names, and a line for each name that was not loaded unchanged."""
         return "\n".join([self._head(), *self.differences()])
 
     def differences(self) -> list[str]:
-        """A line for each name that was not loaded as it is."""
+        """A line for each name that was not loaded unchanged."""
         return [line for title, names in self._kinds() for line in _rows(title, names)]
 
-    def say(self) -> None:
-        """Logs the table, shortened; as a warning if it concerns the model's own variables."""
+    def log(self) -> None:
+        """Logs a shortened table, as a warning if it concerns the model's own variables."""
         own = set(self._own())
         lines = [self._head()]
         for title, names in self._kinds():
@@ -75,7 +75,7 @@ class LoadReport:
         (logger.warning if worrying else logger.info)("%s", "\n".join(lines))
 
     def _own(self) -> list[str]:
-        """Missing or unused names other than slots, averages and counters, which often are."""
+        """Missing or unused names, without slots, averages and counters, which often differ."""
         common = [*self.loaded, *self.mismatched, *self.withheld]
         return [
             *own_names(self.missing, [*self.missing, *common]),
@@ -87,7 +87,7 @@ class LoadReport:
         return f"{count} variable{'' if count == 1 else 's'} loaded from {self.source}"
 
     def _kinds(self) -> list[tuple[str, Mapping[str, str]]]:
-        left_out = dict.fromkeys(self.not_chosen, "it is there, but was not chosen")
+        left_out = dict.fromkeys(self.not_chosen, "it is in the file but was not chosen")
         return [
             ("mismatched", self.mismatched),
             (_MISSING, dict.fromkeys(self.missing, "") | left_out),

@@ -1,7 +1,7 @@
-"""Files of weights that others wrote: `.npz`, `.safetensors`, Keras' `.h5`.
+"""Files of weights in other formats: `.npz`, `.safetensors`, Keras' `.h5`.
 
-Opening a file reads its names, shapes and dtypes; values are read when they are asked for. No file
-can run code: whatever would need unpickling or reaches into other files raises `UntrustedFile`.
+Opening a file reads its names, shapes and dtypes; `read` reads values. No file can run code: one
+that would need unpickling, or refers to other files, raises `UntrustedFile`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _SAFETENSORS_DTYPES = {
 
 
 class UntrustedFile(ValueError):
-    """A file that can only be read by running code that is in it, which towerpack never does."""
+    """A file can only be read by running code that is in it, which towerpack never does."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a value without reading it."""
+    """The shape and dtype of a value that has not been read."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -64,7 +64,7 @@ class ArraySource:
 
     def __init__(self, arrays: Mapping[str, Any], description: str):
         self.description = description
-        # The dicts of old scripts have names of tensors, which end in :0.
+        # Names of tensors end in :0.
         self._arrays = {name.removesuffix(":0"): np.asarray(a) for name, a in arrays.items()}
         for name, array in self._arrays.items():
             if array.dtype == object and not all(isinstance(v, bytes | str) for v in array.flat):
@@ -77,7 +77,7 @@ class ArraySource:
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """All arrays of an `.npz`, or the single array of an `.npy`, which is named after its file."""
+    """All arrays of an `.npz`, or the array of an `.npy` under the name of its file."""
     path = Path(path)
     try:
         with open(path, "rb") as file:
@@ -86,8 +86,8 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
         return load_arrays(path)
     except PickledArray as error:
         raise UntrustedFile(
-            f"{path} holds pickled Python objects, and unpickling runs whatever code is in it. "
-            "If you trust its author, write its arrays to a plain file yourself: "
+            f"{path} holds pickled Python objects, and unpickling runs any code in them. If you "
+            "trust its author, write its arrays to another file: "
             "np.savez(new, **np.load(old, allow_pickle=True).item())"
         ) from error
 
@@ -135,12 +135,12 @@ def write_safetensors(arrays: Mapping[str, np.ndarray], path: str | Path) -> Non
 class Hdf5Source:
     """The arrays of an HDF5 file: Keras' `.weights.h5`, and the older `.h5`.
 
-    Keras 3 numbers the variables of a layer; they are named `<layer>/0`, `<layer>/1` here, and
-    those of the optimizer, if it was saved, `optimizer/vars/0` and so on. Other files have names
-    (`dense/kernel:0`), which are kept, without the `:0`. Rename them on loading.
+    Keras 3 numbers the variables of a layer. They are named `<layer>/0`, `<layer>/1` here, and
+    those of a saved optimizer `optimizer/vars/0` and so on. Names in other files (`dense/kernel:0`)
+    are kept without the `:0`. Rename them on loading.
 
-    Only numbers are read, from the file itself: a dataset that refers to other files or is computed
-    from other datasets is refused, and links are not followed.
+    Only numbers in the file itself are read: a dataset that refers to other files or is computed
+    from other datasets raises `UntrustedFile`, and links are not followed.
     """
 
     def __init__(self, path: str | Path):
@@ -181,7 +181,7 @@ def _hdf5_places(file: Any) -> dict[str, str]:
         places.append((_hdf5_name(file, place), place))
 
     file.visititems(visit)
-    # Where two models in a file have layers of the same name, the place serves as the name.
+    # If two models in a file have layers of the same name, the place serves as the name.
     counts = Counter(name for name, _ in places)
     return {name if counts[name] == 1 else place: place for name, place in places}
 

@@ -2,7 +2,7 @@
 
 `model-<step>` consists of `model-<step>.data-00000-of-00001` and `.index` (TensorFlow's format,
 variables by name), `.run.json` (the state of the run) and `.manifest.json` (sizes and checksums).
-All are written to a temporary directory next to the target, fsynced and renamed, the index last:
+All are written to a temporary directory beside the target, fsynced and renamed, the index last:
 without an index there is no checkpoint. Then the directory is fsynced. An existing checkpoint of
 the same name is set aside first, and restored if the process dies before the new one is complete.
 """
@@ -21,20 +21,22 @@ from typing import Any
 
 import numpy as np
 
-from towerpack.checkpoint.bundle import DATA_SUFFIX, INDEX_SUFFIX, write_bundle
 from towerpack.checkpoint.manifest import (
+    DATA_SUFFIX,
+    INDEX_SUFFIX,
     MANIFEST_SUFFIX,
     RUN_SUFFIX,
     CorruptCheckpoint,
     Manifest,
     check_files,
-    describe_files,
-    describe_tensors,
+    describe,
 )
-from towerpack.checkpoint.snapshot import view_of
 from towerpack.core import logger
 from towerpack.core.files import TEMPORARY_MARK, fsync_path, remove_litter
+from towerpack.core.optional import Lazy
 from towerpack.core.run_lock import locked_if_free
+
+tf: Any = Lazy("towerpack._tensorflow", "tf", extra="tf")  # not needed to list checkpoints
 
 # In the order of renaming, so that a manifest without an index reveals an interrupted save.
 SUFFIXES = (MANIFEST_SUFFIX, RUN_SUFFIX, DATA_SUFFIX, INDEX_SUFFIX)
@@ -51,8 +53,8 @@ def save_checkpoint(
 ) -> str:
     """Writes variables or arrays as the checkpoint `prefix`, completely or not at all.
 
-    Returns the prefix when everything is on the disk; the variables must not change until then.
-    `run` is JSON that is stored with the checkpoint.
+    Returns the prefix when everything is on the disk. `run` is JSON that is stored with the
+    checkpoint.
 
     >>> import tempfile, numpy as np
     >>> prefix = save_checkpoint({"fc/W": np.ones([2, 3])}, tempfile.mkdtemp() + "/model-1")
@@ -60,39 +62,66 @@ def save_checkpoint(
     True
     """
     prefix = Path(prefix)
-    arrays = {name: view_of(variable) for name, variable in variables.items()}
-    write_checkpoint(prefix, arrays, run=run, step=step, monitored=monitored)
+    write_checkpoint(prefix, snapshot(variables), run=run, step=step, monitored=monitored)
     return str(prefix)
+
+
+def snapshot(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """The current values as tensors, which do not change when the variables do.
+
+    Nothing is copied here, except from other devices: TensorFlow copies a variable when it changes
+    while such a tensor of it exists.
+    """
+    tensors = {}
+    with tf.device("CPU:0"):
+        for name, value in variables.items():
+            try:
+                # numpy, unlike TensorFlow, makes 64-bit arrays of Python's numbers.
+                tensors[name] = tf.identity(value if hasattr(value, "dtype") else np.asarray(value))
+            except ValueError as error:
+                raise TypeError(
+                    f"expected a dtype that TensorFlow has for {name!r}, received "
+                    f"{np.asarray(value).dtype}"
+                ) from error
+    return tensors
 
 
 def write_checkpoint(
     prefix: Path,
-    arrays: Mapping[str, np.ndarray],
+    tensors: Mapping[str, Any],
     *,
     run: Mapping[str, Any] | None = None,
     step: int | None = None,
     monitored: Mapping[str, float] | None = None,
 ) -> Manifest:
-    """Does the work of `save_checkpoint`, from arrays."""
+    """Does the work of `save_checkpoint`, from the tensors of a `snapshot`."""
     directory, name = prefix.parent, prefix.name
     directory.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=name + TEMPORARY_MARK, dir=directory))
     try:
         draft = scratch / name
-        sums = write_bundle(draft, arrays)
+        _write_tensors(draft, tensors)
         if run is not None:
             Path(f"{draft}{RUN_SUFFIX}").write_text(json.dumps(run, sort_keys=True, indent=1))
-        manifest = Manifest(
-            files=describe_files(draft),
-            tensors=describe_tensors(arrays, sums),
-            step=step,
-            monitored=dict(monitored or {}),
-        )
+        manifest = describe(draft, step, monitored or {})
         manifest.write(f"{draft}{MANIFEST_SUFFIX}")
         publish(scratch, directory, name)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return manifest
+
+
+def _write_tensors(prefix: Path, tensors: Mapping[str, Any]) -> None:
+    """Writes `<prefix>.data-*` and `<prefix>.index`, without fsync."""
+    try:
+        tf.raw_ops.SaveV2(
+            prefix=str(prefix),
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=list(tensors.values()),
+        )
+    except tf.errors.OpError as error:
+        raise OSError(f"TensorFlow could not write {prefix.name}: {error.message}") from error
 
 
 def publish(scratch: Path, directory: Path, name: str) -> None:
@@ -139,7 +168,7 @@ def remove_checkpoint(prefix: str | Path) -> None:
 
 
 def load_run(prefix: str | Path) -> dict[str, Any] | None:
-    """The `run` that was saved with a checkpoint; None if there is none."""
+    """The `run` that was saved with a checkpoint, or None."""
     path = Path(f"{prefix}{RUN_SUFFIX}")
     manifest = check_files(prefix)
     if manifest is None or RUN_SUFFIX not in manifest.files:
@@ -151,11 +180,11 @@ def load_run(prefix: str | Path) -> dict[str, Any] | None:
 
 
 def recover(directory: str | Path) -> None:
-    """Cleans up after a process that was killed while it saved; every run calls it at its start.
+    """Cleans up after a process that was killed while it saved. Every run calls it at its start.
 
-    Removes temporary files, and files of checkpoints whose index was never renamed. Restores a
-    checkpoint that was being replaced, unless its successor is complete. Changes nothing while
-    another run uses the directory, since its save may be in progress.
+    Removes temporary files and the files of checkpoints without an index. Restores a checkpoint
+    that was being replaced, unless its successor is complete. Changes nothing while another run
+    uses the directory, since its save may be in progress.
     """
     directory = Path(directory)
     if not directory.is_dir():

@@ -1,9 +1,9 @@
 """Names of variables: which ones to load, and which are not the model's own.
 
-Not the model's own are slots of optimizers, averages and counters. A slot belongs to a variable and
-is useless without it. Its name is derived from the variable's, here `fc/W`: towerpack and
-TensorFlow 1 use `fc/W/Adam`, and `fc/W/ExponentialMovingAverage` for averages. Keras, which has a
-scope for each optimizer, uses `adam/fc_W_0_momentum` or `adam/fc_W_momentum`.
+Slots of optimizers, averages and counters are not the model's own. A slot belongs to a variable and
+is useless without it. Its name is derived from that of the variable, here `fc/W`: towerpack and
+TensorFlow 1 use `fc/W/Adam`, and `fc/W/ExponentialMovingAverage` for averages. Keras has a scope
+for each optimizer and uses `adam/fc_W_0_momentum` or `adam/fc_W_momentum`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 Pattern = str | re.Pattern[str]
 Rename = Mapping[str, str] | Callable[[str], str | None]
 
-# Of a run and its optimizers; further ones of the same name end in a number.
+# Counters of a run and its optimizers; further ones of the same name end in a number.
 _COUNTERS = re.compile(
     r"(.*/)?(global_step|learning_rate|beta[12]_power|EMA_steps|loss_scale"
     r"|(LAMB|Adafactor)/steps|AccumGrad/counter)(_\d+)?"
@@ -100,7 +100,7 @@ def _from_table(name: str, table: Mapping[str, str]) -> str:
 
 
 def owners(names: Iterable[str]) -> dict[str, str | None]:
-    """The names that are not the model's own, each with the variable it belongs to or None.
+    """The names that are not the model's own, each with the variable it belongs to, or None.
 
     >>> owners(["fc/W", "fc/W/Adam", "fc/b", "beta1_power"])
     {'fc/W/Adam': 'fc/W', 'beta1_power': None}
@@ -128,7 +128,7 @@ def owners(names: Iterable[str]) -> dict[str, str | None]:
 def own_names(names: Iterable[str], known: Iterable[str]) -> list[str]:
     """The names that are the model's own; `known` are all names in the model or file.
 
-    A name that looks like a slot is left out even if its variable is not known.
+    A name that looks like that of a slot is left out even if its variable is not known.
     """
     foreign = owners(known)
     return [
@@ -148,7 +148,7 @@ def _keras_optimizers(names: Iterable[str]) -> set[str]:
 
 
 def _beginnings(name: str, separator: str) -> Iterator[str]:
-    """What precedes each separator, the longest first."""
+    """The part before each separator, the longest first."""
     parts = name.split(separator)
     for end in range(len(parts) - 1, 0, -1):
         yield separator.join(parts[:end])

@@ -6,14 +6,13 @@ import glob
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from towerpack.checkpoint.directory import STATE_FILE, get_checkpoint_path, sound_checkpoints
 from towerpack.checkpoint.manifest import CorruptCheckpoint
 from towerpack.checkpoint.report import LoadError
-from towerpack.checkpoint.snapshot import view_of
 from towerpack.checkpoint.sources import (
     ArraySource,
     Hdf5Source,
@@ -29,6 +28,8 @@ from towerpack.checkpoint.variable_names import owners
 from towerpack.core import logger
 from towerpack.core.files import atomic_file
 
+T = TypeVar("T")
+
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
 _SAVED_MODEL = "saved_model.pb"
 # A checkpoint with such a name could not be distinguished from a file of another format.
@@ -42,51 +43,60 @@ def open_source(obj: Mapping[str, Any] | str | Path) -> Source:
     """
     if isinstance(obj, Mapping):
         return ArraySource(obj, "a dict")
-    return next(open_in_turn(obj))()
+    return use_source(obj, lambda source: source)
 
 
-def open_in_turn(path: str | Path) -> Iterator[Callable[[], Source]]:
-    """What to open, best first; only a directory yields several, in case the latest is damaged."""
-    path = _matched(path)
+def use_source(path: str | Path, use: Callable[[Source], T]) -> T:
+    """Opens a file, calls `use` with its values, and returns the result.
+
+    In a directory of checkpoints, it opens the latest one. If that turns out to be damaged, it logs
+    a warning and calls `use` again with the one before.
+    """
+    path = resolve_pattern(path)
+    if not is_directory_of_checkpoints(path):
+        return use(_open_file(path))
+    directory = path if path.is_dir() else path.parent
+    damage: CorruptCheckpoint | None = None
+    for prefix in sound_checkpoints(directory):
+        try:
+            return use(CheckpointSource(prefix))
+        except CorruptCheckpoint as error:
+            logger.warning("a damaged checkpoint is skipped: %s", error)
+            damage = error
+    raise damage or FileNotFoundError(f"there is no sound checkpoint in {directory}")
+
+
+def _open_file(path: Path) -> Source:
     name = path.name.lower()
     if name.endswith((".npz", ".npy")):
-        yield lambda: ArraySource(read_npz(path), str(path))
-    elif name.endswith(".safetensors"):
-        yield lambda: SafetensorsSource(path)
-    elif name.endswith((".h5", ".hdf5")):
-        yield lambda: Hdf5Source(path)
-    elif name.endswith(".keras"):
+        return ArraySource(read_npz(path), str(path))
+    if name.endswith(".safetensors"):
+        return SafetensorsSource(path)
+    if name.endswith((".h5", ".hdf5")):
+        return Hdf5Source(path)
+    if name.endswith(".keras"):
         raise UntrustedFile(
-            f"{path} holds a whole model, whose configuration may contain code, and is not opened; "
-            "save the weights alone: model.save_weights('name.weights.h5')"
+            f"{path} is not opened: it holds a whole model, whose configuration may contain code. "
+            "Save the weights alone: model.save_weights('name.weights.h5')"
         )
-    elif name.endswith(_PICKLES):
+    if name.endswith(_PICKLES):
         raise UntrustedFile(
-            f"{path} is a pickle according to its name, and unpickling runs whatever code is in "
-            "it; if you trust it, write its arrays to an .npz or .safetensors file"
+            f"{path} is not opened: its name is that of a pickle, and unpickling runs any code "
+            "in it. If you trust it, write its arrays to an .npz or .safetensors file"
         )
-    elif is_directory_of_checkpoints(path):
-        directory = path if path.is_dir() else path.parent
-        found = False
-        for prefix in sound_checkpoints(directory):
-            found = True
-            yield lambda prefix=prefix: CheckpointSource(prefix)  # type: ignore[misc]
-        if not found:
-            raise FileNotFoundError(f"there is no sound checkpoint in {directory}")
-    elif path.is_dir():
-        yield lambda: CheckpointSource(path / "variables" / "variables")
-    else:
-        yield lambda: CheckpointSource(get_checkpoint_path(path))
+    if path.is_dir():
+        return CheckpointSource(path / "variables" / "variables")
+    return CheckpointSource(get_checkpoint_path(path))
 
 
 def is_directory_of_checkpoints(path: str | Path) -> bool:
-    """Whether the path means the latest of several checkpoints."""
+    """Whether the path stands for the latest of several checkpoints."""
     path = Path(path)
     return path.name == STATE_FILE or (path.is_dir() and not (path / _SAVED_MODEL).exists())
 
 
-def _matched(path: str | Path) -> Path:
-    """The single checkpoint or file that a pattern matches; a path without wildcards as it is."""
+def resolve_pattern(path: str | Path) -> Path:
+    """The one checkpoint or file that a pattern matches; any other path is returned unchanged."""
     if not glob.has_magic(str(path)) or Path(path).exists():
         return Path(path)
     found = {_whole_checkpoint(file) for file in glob.glob(str(path))}
@@ -109,24 +119,20 @@ def _whole_checkpoint(file: str) -> str:
 def load_checkpoint_vars(path: str | Path) -> dict[str, np.ndarray]:
     """All values by name, from a checkpoint or any other file that `SmartInit` loads.
 
-    In a directory, it loads the latest checkpoint, or if that is damaged the one before it.
+    In a directory, it loads the latest checkpoint, or the one before it if that is damaged.
     """
-    damage: CorruptCheckpoint | None = None
-    for open_it in open_in_turn(path):
-        try:
-            source = open_it()
-            return {
-                name: value.numpy() if hasattr(value, "numpy") else np.asarray(value)
-                for name, value in source.read(sorted(source.entries))
-            }
-        except CorruptCheckpoint as error:
-            logger.warning("a damaged checkpoint is skipped: %s", error)
-            damage = error
-    raise damage or FileNotFoundError(f"there is no checkpoint in {path}")
+    return use_source(path, _all_values)
+
+
+def _all_values(source: Source) -> dict[str, np.ndarray]:
+    return {
+        name: value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+        for name, value in source.read(sorted(source.entries))
+    }
 
 
 def save_checkpoint_vars(dic: Mapping[str, Any], path: str | Path) -> str:
-    """Writes variables or arrays to an `.npz` or `.safetensors` file, or else a checkpoint.
+    """Writes variables or arrays to an `.npz` or `.safetensors` file, otherwise a checkpoint.
 
     The file appears when it is complete.
 
@@ -137,38 +143,39 @@ def save_checkpoint_vars(dic: Mapping[str, Any], path: str | Path) -> str:
     """
     if str(path).lower().endswith(_NOT_WRITTEN):
         raise ValueError(
-            f"expected a name ending in .npz or .safetensors, or else the prefix of a checkpoint, "
+            f"expected a name ending in .npz or .safetensors, or the prefix of a checkpoint, "
             f"received {path}"
         )
-    values = {name.removesuffix(":0"): view_of(value) for name, value in dic.items()}
+    values = {name.removesuffix(":0"): value for name, value in dic.items()}
+    if not str(path).endswith((".npz", ".safetensors")):
+        return save_checkpoint(values, path)
+    arrays = {name: np.asarray(value) for name, value in values.items()}
     if str(path).endswith(".npz"):
         with atomic_file(path) as file:
-            np.savez_compressed(file, allow_pickle=False, **values)
-    elif str(path).endswith(".safetensors"):
-        write_safetensors(values, path)
+            np.savez_compressed(file, allow_pickle=False, **arrays)
     else:
-        save_checkpoint(values, path)
+        write_safetensors(arrays, path)
     return str(path)
 
 
 def model_variables(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """The variables that the model needs to predict: no slots, averages and counters."""
+    """The variables that the model needs to predict: without slots, averages and counters."""
     foreign = owners(variables)
     return {name: variable for name, variable in variables.items() if name not in foreign}
 
 
 def dump_model_params(variables: Mapping[str, Any], path: str | Path) -> str:
-    """Writes the variables of a model without those of its optimizer, to publish them.
+    """Writes the variables of a model, without those of its optimizer, in order to publish them.
 
-    `variables` are `trainer.store.saved()`, or what `load_checkpoint_vars` returned.
+    `variables` come from `trainer.store.saved()` or `load_checkpoint_vars`.
     """
     return save_checkpoint_vars(model_variables(variables), path)
 
 
 def average_checkpoints(paths: Sequence[str | Path]) -> dict[str, np.ndarray]:
-    """The mean of each floating-point variable of the model; others are from the last checkpoint.
+    """The mean of each floating-point variable of the model, summed in float64.
 
-    Sums are computed in float64. Slots of optimizers and counters are left out.
+    Other variables are those of the last checkpoint. Slots of optimizers and counters are left out.
     """
     if len(paths) < 2:
         raise ValueError(f"expected at least two checkpoints to average, received {len(paths)}")
@@ -199,7 +206,7 @@ def _is_floating(array: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class Difference:
-    """A name that differs; `kind` is 'only in A', 'only in B', 'type', 'shape' or 'values'."""
+    """A variable that differs; `kind` is 'only in A', 'only in B', 'type', 'shape' or 'values'."""
 
     name: str
     kind: str
@@ -207,7 +214,7 @@ class Difference:
 
 
 def compare_checkpoints(first: str | Path, second: str | Path) -> Iterator[Difference]:
-    """The names whose values are not bit-identical, sorted."""
+    """The variables that are not bit-identical, sorted by name."""
     entries_a, entries_b = open_source(first).entries, open_source(second).entries
     values_a, values_b = load_checkpoint_vars(first), load_checkpoint_vars(second)
     for name in sorted({*entries_a, *entries_b}):
@@ -230,7 +237,3 @@ def _distance(a: np.ndarray, b: np.ndarray) -> str:
         largest, scale = np.max(distance), np.max(np.abs(b.astype(np.complex128)))
     changed = int(np.sum(~(distance == 0)))
     return f"{changed} of {a.size} differ, by at most {largest:.4g} (largest value {scale:.4g})"
-
-
-load_chkpt_vars = load_checkpoint_vars
-save_chkpt_vars = save_checkpoint_vars

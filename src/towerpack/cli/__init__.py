@@ -1,7 +1,7 @@
-"""The `towerpack` command: a thin face over the rooms.
+"""The `towerpack` command, a thin layer over the other rooms.
 
-A command imports what it runs when it runs, so that `towerpack --version` answers at once and
-`towerpack env` works where TensorFlow is not installed.
+A command imports the rooms that it uses when it runs. So `towerpack --version` does not wait for
+them, and `towerpack env` works where TensorFlow is not installed.
 """
 
 from towerpack.cli.app import app

@@ -1,13 +1,11 @@
-"""The `towerpack` command: its subcommands, and how they end when they cannot do their work."""
+"""The `towerpack` command: its subcommands, and how their errors are printed."""
 
 from __future__ import annotations
 
 import importlib.util
-import platform
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +17,9 @@ from towerpack.cli import ckpt, data, export
 from towerpack.cli.predict import predict
 from towerpack.cli.report import report, runs
 
-# Errors whose messages are sentences; for any other error the type is printed as well.
+# Errors whose messages are sentences. For any other error the type is printed as well.
 SENTENCES = (OSError, ValueError, KeyError, ImportError, RuntimeError)
-# Code that the user did not write: a line of the traceback in it would not help.
+# Code that the user did not write: its lines in the traceback would not help.
 LIBRARIES = (
     str(Path(__file__).parents[1]),
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
@@ -71,7 +69,7 @@ app = typer.Typer(
     help="Tools for training with TensorFlow: data, checkpoints, exports, runs, and a demo.",
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,  # a plain traceback is what people paste and search for
+    pretty_exceptions_enable=False,  # users paste plain tracebacks and search for them
 )
 app.add_typer(data.app, name="data")
 app.add_typer(export.app, name="export")
@@ -118,32 +116,19 @@ app.command()(runs)
 @app.command()
 def env() -> None:
     """Print versions, devices and CPU features, for bug reports."""
-    for key, value in describe_environment():
-        typer.echo(f"{key + ':':25}{value}")
+    from towerpack.monitor.environment import environment
 
-
-def describe_environment() -> Iterator[tuple[str, str]]:
-    """Pairs of a name and its value; TensorFlow is imported only if it is installed."""
-    from towerpack.monitor.environment import cpu, memory, versions
-
-    yield "towerpack", __version__
-    yield "python", f"{platform.python_version()} ({sys.executable})"
-    yield "system", platform.platform()
-    yield "cpu", cpu()
-    yield "memory", memory()
-    yield from versions().items()
-    yield from _tensorflow_devices()
-
-
-def _tensorflow_devices() -> Iterator[tuple[str, str]]:
+    facts = environment()
+    del facts["host"]  # reports are public
+    facts["python"] += f" ({sys.executable})"
     if importlib.util.find_spec("tensorflow") is None:
-        yield "tensorflow", "not installed (pip install 'towerpack[tf]')"
-        return
-    from towerpack._tensorflow import tf
+        facts["tensorflow"] = "not installed (pip install 'towerpack[tf]')"
+    else:
+        from towerpack._tensorflow import tf
 
-    build = tf.sysconfig.get_build_info()
-    yield "cuda", str(build.get("cuda_version", "not in this build"))
-    for device in tf.config.list_physical_devices():
-        details = tf.config.experimental.get_device_details(device)
-        name = details.get("device_name", "")
-        yield "device", f"{device.name} {name}".strip()
+        facts["cuda"] = str(tf.sysconfig.get_build_info().get("cuda_version", "not in this build"))
+        for device in tf.config.list_physical_devices():
+            details = tf.config.experimental.get_device_details(device)
+            facts[device.name] = details.get("device_name", "present")
+    for key, value in facts.items():
+        typer.echo(f"{key + ':':25}{value}")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from towerpack.cli.report import in_units
+from towerpack.cli.common import check_absent
 
 app = typer.Typer(no_args_is_help=True, help="List, verify, convert and average checkpoints.")
 
@@ -23,9 +22,29 @@ SourceArgument = Annotated[
 def list_checkpoints(
     directory: Annotated[Path, typer.Argument(help="A directory with checkpoints.")],
 ) -> None:
-    """List the checkpoints of a directory: step, time, size, what was monitored."""
-    for line in _listing(directory):
-        typer.echo(line)
+    """List the checkpoints of a directory: step, time, size, scalars; `*` marks the latest."""
+    from rich.filesize import decimal
+
+    from towerpack.checkpoint.directory import candidates
+    from towerpack.checkpoint.manifest import CorruptCheckpoint, check_files
+
+    if not directory.is_dir():
+        raise NotADirectoryError(f"expected a directory, received {directory}")
+    latest = next(iter(candidates(directory)), None)
+    for prefix in _every_checkpoint(directory):
+        mark = "*" if prefix == latest else " "
+        size = sum(file.stat().st_size for file in directory.glob(f"{Path(prefix).name}.*"))
+        facts = "without a manifest"
+        try:
+            manifest = check_files(prefix)
+        except CorruptCheckpoint as damage:
+            facts = f"DAMAGED: {damage}"
+        else:
+            if manifest is not None:
+                saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.saved_at))
+                values = "".join(f"  {name}={x:.5g}" for name, x in manifest.monitored.items())
+                facts = f"{saved}  step {manifest.step}{values}"
+        typer.echo(f"{mark} {Path(prefix).name:24} {decimal(size):>10}  {facts}")
 
 
 @app.command()
@@ -33,12 +52,32 @@ def show(
     path: SourceArgument,
     pattern: Annotated[str, typer.Argument(help="Names to show, with * for anything.")] = "*",
     values: Annotated[
-        bool, typer.Option("--values", help="Print mean, range and NaN too.")
+        bool, typer.Option("--values", help="Also print mean, range and number of NaN.")
     ] = False,
 ) -> None:
     """Print names, types and shapes of the variables, and the epoch and step of the run."""
-    for line in _contents(path, pattern, values):
-        typer.echo(line)
+    from towerpack.checkpoint.store import load_run
+    from towerpack.checkpoint.tensorflow_file import CheckpointSource
+    from towerpack.checkpoint.variable_names import matches
+    from towerpack.checkpoint.variables import open_source
+
+    source = open_source(path)
+    names = [name for name in sorted(source.entries) if matches(name, pattern)]
+    width = max((len(name) for name in names), default=0)
+    numbers = dict(source.read(names)) if values else {}
+    for name in names:
+        entry = source.entries[name]
+        statistics = f"  {_statistics(numbers[name])}" if values else ""
+        line = f"{name:{width}}  {entry.dtype:8} {list(entry.shape)!s:18}{statistics}"
+        typer.echo(line.rstrip())
+    elements = sum(math.prod(source.entries[name].shape) for name in names)
+    total = f"{len(names)} of {len(source.entries)} variables, {elements:,} numbers"
+    typer.echo(f"{total} in {source.description}")
+    run = load_run(source.prefix) if isinstance(source, CheckpointSource) else None
+    if run is not None:
+        state = run["state"]
+        versions = ", ".join(f"{package} {version}" for package, version in run["versions"].items())
+        typer.echo(f"epoch {state['epoch_num']}, step {state['global_step']}, {versions}")
 
 
 @app.command()
@@ -65,7 +104,7 @@ def verify(
     for prefix in _every_checkpoint(path):
         problems = verify_checkpoint(prefix)
         damaged += bool(problems)
-        typer.echo(f"{prefix}: {'DAMAGED' if problems else 'sound'}")
+        typer.echo(f"{prefix}: {'DAMAGED' if problems else 'intact'}")
         for problem in problems:
             typer.echo(f"  {problem}")
     if damaged:
@@ -93,7 +132,7 @@ def convert(
         save_checkpoint_vars,
     )
 
-    _check_absent(target)
+    check_absent(target, Path(f"{target}.index"))
     values = load_checkpoint_vars(source)
     if only:
         values = {name: value for name, value in values.items() if matches(name, only)}
@@ -111,7 +150,7 @@ def average(
     """Average the weights of several checkpoints; the optimizer's variables are left out."""
     from towerpack.checkpoint.variables import average_checkpoints, save_checkpoint_vars
 
-    _check_absent(output)
+    check_absent(output, Path(f"{output}.index"))
     values = average_checkpoints(sources)
     save_checkpoint_vars(values, output)
     typer.echo(f"{output}: {len(values)} variables, averaged over {len(sources)} checkpoints")
@@ -142,15 +181,10 @@ def prune(
     typer.echo(f"{len(staying)} checkpoints stay")
 
 
-def _check_absent(target: Path) -> None:
-    if target.exists() or Path(f"{target}.index").exists():
-        raise FileExistsError(f"{target} exists; remove it first or choose another name")
-
-
 def _every_checkpoint(path: Path) -> list[str]:
     """The checkpoint at this path, or all of a directory, including the best ones."""
-    from towerpack.checkpoint.bundle import INDEX_END
     from towerpack.checkpoint.directory import candidates, get_checkpoint_path, step_of
+    from towerpack.checkpoint.manifest import INDEX_END
     from towerpack.checkpoint.store import files_of
 
     if not path.is_dir():
@@ -168,68 +202,16 @@ def _every_checkpoint(path: Path) -> list[str]:
     return found
 
 
-def _listing(directory: Path) -> Iterator[str]:
-    """A line for each checkpoint; `*` marks the latest."""
-    from towerpack.checkpoint.directory import candidates
-    from towerpack.checkpoint.manifest import CorruptCheckpoint, check_files
+def _statistics(values: Any) -> str:
+    import numpy as np
 
-    if not directory.is_dir():
-        raise NotADirectoryError(f"expected a directory, received {directory}")
-    latest = next(iter(candidates(directory)), None)
-    for prefix in _every_checkpoint(directory):
-        mark = "*" if prefix == latest else " "
-        size = sum(file.stat().st_size for file in directory.glob(f"{Path(prefix).name}.*"))
-        head = f"{mark} {Path(prefix).name:24} {in_units(size):>10}"
-        try:
-            manifest = check_files(prefix)
-        except CorruptCheckpoint as damage:
-            yield f"{head}  DAMAGED: {damage}"
-            continue
-        if manifest is None:
-            yield f"{head}  without a manifest"
-            continue
-        saved = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.saved_at))
-        scalars = "".join(f"  {name}={value:.5g}" for name, value in manifest.monitored.items())
-        yield f"{head}  {saved}  step {manifest.step}{scalars}"
-
-
-def _contents(path: str, pattern: str, values: bool) -> Iterator[str]:
-    """A line for each variable, then the total, then the run."""
-    from towerpack.checkpoint.store import load_run
-    from towerpack.checkpoint.tensorflow_file import CheckpointSource
-    from towerpack.checkpoint.variable_names import matches
-    from towerpack.checkpoint.variables import open_source
-
-    source = open_source(path)
-    names = [name for name in sorted(source.entries) if matches(name, pattern)]
-    width = max((len(name) for name in names), default=0)
-    numbers = dict(source.read(names)) if values else {}
-    elements = 0
-    for name in names:
-        entry = source.entries[name]
-        elements += int(np.prod(entry.shape, dtype=np.int64))
-        statistics = f"  {_statistics(np.asarray(numbers[name]))}" if values else ""
-        yield f"{name:{width}}  {entry.dtype:8} {list(entry.shape)!s:18}{statistics}".rstrip()
-    total = f"{len(names)} of {len(source.entries)} variables, {elements:,} numbers"
-    yield f"{total} in {source.description}"
-    if isinstance(source, CheckpointSource):
-        run = load_run(source.prefix)
-        if run is not None:
-            state, versions = run["state"], run["versions"]
-            yield (
-                f"epoch {state['epoch_num']}, step {state['global_step']}, "
-                + ", ".join(f"{package} {version}" for package, version in versions.items())
-            )
-
-
-def _statistics(array: np.ndarray) -> str:
-    if array.dtype == object or array.dtype.kind in "SU" or not array.size:
+    array = np.asarray(values)
+    if array.dtype.kind in "OSU":
         return ""
     numbers = array.astype(np.float64)
-    broken = int(np.sum(~np.isfinite(numbers)))
     finite = numbers[np.isfinite(numbers)]
-    if not finite.size:
-        return f"{broken} not finite"
-    limits = f"[{finite.min():.4g}, {finite.max():.4g}]"
-    text = f"mean {finite.mean():.4g} std {finite.std():.4g} in {limits}"
-    return text + (f", {broken} not finite" if broken else "")
+    parts = [f"{numbers.size - finite.size} not finite"] if finite.size < numbers.size else []
+    if finite.size:
+        limits = f"[{finite.min():.4g}, {finite.max():.4g}]"
+        parts.insert(0, f"mean {finite.mean():.4g} std {finite.std():.4g} in {limits}")
+    return ", ".join(parts)

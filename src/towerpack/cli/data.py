@@ -7,23 +7,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from towerpack.cli.report import in_units
-from towerpack.cli.script import load_object
+from towerpack.cli.common import check_absent, load_object
 
 if TYPE_CHECKING:
     from towerpack.dataflow import DataFlow
-    from towerpack.dataflow.format.stored import Stored
-
-PNG_START = b"\x89PNG"
 
 app = typer.Typer(no_args_is_help=True, help="Describe, convert and verify files of datapoints.")
-
-DamagedOption = Annotated[
-    bool, typer.Option("--skip-damaged", help="Leave out damaged records instead of stopping.")
-]
 
 
 @app.command()
@@ -35,15 +26,27 @@ def info(
     ] = None,
 ) -> None:
     """Print the format, the number of datapoints, and their components."""
+    from rich.filesize import decimal
+
     from towerpack.dataflow.format.stored import open_stored
 
     stored = open_stored(path)
     with stored.flow.iterate() as iterator:
         datapoints = list(islice(iterator, samples))
-    for line in _describe(path, stored, datapoints):
-        typer.echo(line)
+    files = path.rglob("*") if path.is_dir() else [path]
+    size = sum(file.stat().st_size for file in files if file.is_file())
+    typer.echo(f"{path}: {stored.format}, {decimal(size)}")
+    try:
+        typer.echo(f"datapoints: {len(stored.flow)}")
+    except TypeError:
+        typer.echo("datapoints: unknown without reading all of them")
+    if datapoints:
+        _print_components(datapoints)
     if picture is not None:
-        typer.echo(_draw_samples(datapoints, picture))
+        from towerpack.cli.contact_sheet import draw_samples
+
+        count = draw_samples(datapoints, picture)
+        typer.echo(f"{count} images -> {picture}" if count else "there is no image to write")
 
 
 @app.command()
@@ -53,18 +56,18 @@ def convert(
     examples: Annotated[
         bool, typer.Option("--examples", help="A .tfrecord of tf.train.Example records.")
     ] = False,
-    skip_damaged: DamagedOption = False,
+    skip_damaged: Annotated[
+        bool, typer.Option("--skip-damaged", help="Leave out damaged records.")
+    ] = False,
 ) -> None:
     """Write the datapoints of a file to another format; the target appears when complete."""
     from towerpack.dataflow.format.stored import open_stored, save_stored
 
-    if target.exists():
-        raise FileExistsError(f"{target} exists; remove it first or choose another name")
+    check_absent(target)
     stored = open_stored(source, "skip" if skip_damaged else "raise")
     save_stored(stored.flow, target, examples)
     typer.echo(f"{source} ({stored.format}) -> {target} ({target.stat().st_size:,} bytes)")
-    skipped = getattr(stored.flow, "skipped", 0)
-    if skipped:
+    if skipped := getattr(stored.flow, "skipped", 0):
         typer.echo(f"{skipped} damaged records were left out")
 
 
@@ -74,14 +77,14 @@ def verify(path: Annotated[Path, typer.Argument(help="A file or directory.")]) -
     from towerpack.dataflow.format.stored import open_stored
 
     stored = open_stored(path)
-    count, damaged = 0, 0
+    intact = damaged = 0
     for problem in damaged_records(stored.flow):
         if problem is None:
-            count += 1
+            intact += 1
         else:
             damaged += 1
             typer.echo(problem)
-    typer.echo(f"{path}: {stored.format}, {count} sound records, {damaged} damaged")
+    typer.echo(f"{path}: {stored.format}, {intact} intact records, {damaged} damaged")
     if damaged:
         raise typer.Exit(1)
 
@@ -97,12 +100,14 @@ def augment(
     seed: Annotated[int, typer.Option(help="Another seed gives other versions.")] = 0,
 ) -> None:
     """Draw a contact sheet: a picture, and versions of it that the augmentors make."""
-    from towerpack.cli.contact_sheet import contact_sheet, read_picture, write_picture
+    from towerpack.cli.contact_sheet import contact_sheet, write_picture
     from towerpack.core.seeds import Stream
-    from towerpack.dataflow.imgaug.base import ImageAugmentor, as_augmentor
+    from towerpack.dataflow.format.images import read_image
+    from towerpack.dataflow.imgaug.base import ImageAugmentor
+    from towerpack.dataflow.imgaug.combine import as_augmentor
 
     augmentor = as_augmentor(load_object(augmentors, ImageAugmentor, "augmentor"))
-    original = read_picture(image)
+    original = read_image(image, rgb=True)
     stream = Stream(seed, "contact sheet")
     versions = [augmentor.augment(original, stream.fresh(0, i)) for i in range(count)]
     pictures = [("original", original), *((str(i), version) for i, version in enumerate(versions))]
@@ -135,80 +140,43 @@ def bench(
         console.print(line, markup=False, highlight=False)
 
 
-def _describe(path: Path, stored: Stored, datapoints: Sequence[Any]) -> Iterator[str]:
-    """A line each for format and size, the number of datapoints, and each component."""
+def _print_components(datapoints: Sequence[Any]) -> None:
     from towerpack.core import tree
 
-    files = path.rglob("*") if path.is_dir() else [path]
-    size = sum(file.stat().st_size for file in files if file.is_file())
-    yield f"{path}: {stored.format}, {in_units(size)}"
-    try:
-        yield f"datapoints: {len(stored.flow)}"
-    except TypeError:
-        yield "datapoints: unknown without reading all of them"
-    if not datapoints:
-        return
-    flat = [tree.leaves_with_paths(datapoint) for datapoint in datapoints]
-    yield f"components of the first {len(datapoints)}:"
-    for place in {path: None for leaves in flat for path, _ in leaves}:
-        values = [value for leaves in flat for path, value in leaves if path == place]
-        yield f"  {place or '(the datapoint)'}: {_describe_values(values)}"
+    components: dict[str, list[Any]] = {}
+    for datapoint in datapoints:
+        for place, value in tree.leaves_with_paths(datapoint):
+            components.setdefault(place or "(the datapoint)", []).append(value)
+    typer.echo(f"components of the first {len(datapoints)}:")
+    for place, values in components.items():
+        typer.echo(f"  {place}: {_describe_values(values)}")
 
 
 def _describe_values(values: Sequence[Any]) -> str:
     """Type, shapes and range of one component over several datapoints."""
-    kinds = sorted({_kind_of(value) for value in values})
+    import numpy as np
+
+    def kind_of(value: Any) -> str:
+        if isinstance(value, np.ndarray | np.generic):
+            return f"{value.dtype} {'x'.join(map(str, value.shape))}".strip()
+        return type(value).__name__
+
+    kinds = sorted({kind_of(value) for value in values})
     text = " or ".join(kinds[:3]) + (" or ..." if len(kinds) > 3 else "")
-    numbers = [np.asarray(v) for v in values if not isinstance(v, str | bytes)]
-    numbers = [array for array in numbers if array.size and array.dtype.kind in "biuf"]
+    if all(isinstance(value, str | bytes) for value in values):
+        lengths = [len(value) for value in values]
+        return f"{text} of length {min(lengths)} to {max(lengths)}, first {values[0][:40]!r}"
+    numbers = [x for x in map(np.asarray, values) if x.size and x.dtype.kind in "biuf"]
     if numbers:
         low, high = min(x.min() for x in numbers), max(x.max() for x in numbers)
         return f"{text}, from {low:g} to {high:g}"
-    if isinstance(values[0], str | bytes):
-        lengths = [len(value) for value in values if isinstance(value, str | bytes)]
-        return f"{text} of length {min(lengths)} to {max(lengths)}, first {values[0][:40]!r}"
     return text
 
 
-def _kind_of(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype} {'x'.join(map(str, value.shape))}"
-    return str(value.dtype) if isinstance(value, np.generic) else type(value).__name__
-
-
-def _draw_samples(datapoints: Sequence[Any], target: Path) -> str:
-    """Writes the first image of each datapoint to one picture; returns what was done."""
-    from towerpack.cli.contact_sheet import contact_sheet, displayable, write_picture
-    from towerpack.core import tree
-
-    pictures = []
-    for index, datapoint in enumerate(datapoints):
-        images = (_image(leaf) for leaf in tree.leaves(datapoint))
-        image = next((image for image in images if image is not None), None)
-        if image is not None:
-            pictures.append((str(index), displayable(image)))
-    if not pictures:
-        return "there is no image among the components, so no picture was written"
-    write_picture(target, contact_sheet(pictures))
-    return f"{len(pictures)} images -> {target}"
-
-
-def _image(leaf: Any) -> np.ndarray | None:
-    """The leaf as an image, if it is one: an encoded file, or an array of that shape."""
-    from towerpack.dataflow.format.images import JPEG_START, decode_image
-
-    if isinstance(leaf, bytes) and leaf.startswith((JPEG_START, PNG_START)):
-        return decode_image(leaf, rgb=True)
-    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "uif" or not leaf.size:
-        return None
-    is_gray = leaf.ndim == 2 and min(leaf.shape) > 1
-    return leaf if is_gray or (leaf.ndim == 3 and leaf.shape[2] in (1, 3)) else None
-
-
 def damaged_records(flow: DataFlow) -> Iterator[str | None]:
-    """For each record None if it is sound, else what is wrong with it."""
+    """For each record None if it is intact, else a description of the damage."""
     from towerpack.core.progress import track
-    from towerpack.dataflow.base import Pass
+    from towerpack.dataflow.epoch import Epoch
     from towerpack.dataflow.format.files import CorruptRecord
 
     if not flow.random_access:
@@ -218,10 +186,10 @@ def damaged_records(flow: DataFlow) -> Iterator[str | None]:
         except CorruptRecord as error:  # the records after it cannot be reached
             yield str(error)
         return
-    pass_ = Pass()
-    for index in track(range(flow.span()), description="verifying"):
+    epoch = Epoch()
+    for index in track(range(flow.num_indices()), description="verifying"):
         try:
-            flow.get(index, pass_)
+            flow.rows([index], epoch)
             yield None
         except CorruptRecord as error:
             yield str(error)

@@ -1,4 +1,4 @@
-"""The demo: a model of digits from data to picture, in the order in which a user would write it."""
+"""The demo: a model of digits, from the data to a picture, written as a user would write it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ from towerpack.predict import OfflinePredictor, PredictConfig
 from towerpack.tower import add_moving_summary, get_global_step_var
 from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
 
-EPOCHS = 15
 SEED = 0
 IMAGE_SIZE = 28
 CLASSES = 10
 COLUMNS, ROWS = 10, 5
 WRONG, RIGHT = "#c62828", "#2e7d32"
-TRAINING, VALIDATION = "#1f77b4", "#ff7f0e"
 
 
 class Digits(ModelDesc):
@@ -72,32 +70,36 @@ class Digits(ModelDesc):
         return tf.compat.v1.train.AdamOptimizer(rate)
 
 
-def main(directory: str | Path = "train_log/demo", epochs: int = EPOCHS) -> float:
+def main(epochs: int, directory: Path = Path("train_log/demo")) -> float:
     """Trains the digits model, draws its picture, exports it; returns the validation accuracy."""
-    directory = logger.set_logger_dir(directory, "d")  # the demo starts from scratch every time
+    logger.set_logger_dir(directory, "d")  # the demo starts from scratch every time
     tf.random.set_seed(SEED)
 
     train(epochs)
 
-    predictor_config = PredictConfig(
-        model=Digits(), input_names=["image"], output_names=["prob"], session_init=directory
-    )
+    config = predict_config(directory)
     images, labels = all_test_digits()
-    (probabilities,) = OfflinePredictor(predictor_config)(images)
+    (probabilities,) = OfflinePredictor(config)(images)
     accuracy = float(np.mean(probabilities.argmax(axis=1) == labels))
 
     history = JSONWriter.load_existing_json(directory)
     draw(directory / "demo.png", history, images, labels, probabilities)
-    ModelExporter(predictor_config, probe=[images[:64]]).export_serving(directory / "saved_model")
+    ModelExporter(config, probe=[images[:64]]).export_serving(directory / "saved_model")
 
-    shown = _shorter(directory)
     print()
-    print(f"picture:      {shown / 'demo.png'}")
-    print(f"checkpoints:  {shown} (model-*), scalars in stats.jsonl, log in log.log")
-    print(f"SavedModel:   {shown / 'saved_model'}, reloaded and compared")
-    print(f"TensorBoard:  {_tensorboard_command()} --logdir {shown}")
+    print(f"picture:      {directory / 'demo.png'}")
+    print(f"checkpoints:  {directory} (model-*), scalars in stats.jsonl, log in log.log")
+    print(f"SavedModel:   {directory / 'saved_model'}, reloaded and compared")
+    print(f"TensorBoard:  {sys.executable} -m tensorboard.main --logdir {directory}")
     print(f"validation accuracy: {accuracy:.3f}")
     return accuracy
+
+
+def predict_config(directory: Path) -> PredictConfig:
+    """The trained model, from images to probabilities."""
+    return PredictConfig(
+        model=Digits(), input_names=["image"], output_names=["prob"], session_init=directory
+    )
 
 
 def train(epochs: int) -> None:
@@ -113,19 +115,8 @@ def train(epochs: int) -> None:
     launch_train_with_config(config, SimpleTrainer())
 
 
-def _shorter(path: Path) -> Path:
-    """The path as a user would type it from here."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
-def _tensorboard_command() -> str:
-    """TensorBoard of this environment, even if the environment is not activated."""
-    beside = Path(sys.executable).with_name("tensorboard")
-    return str(_shorter(beside)) if beside.exists() else f"{sys.executable} -m tensorboard.main"
-
-
 def draw(
-    path: str | Path,
+    path: Path,
     history: Sequence[dict[str, Any]],
     images: np.ndarray,
     labels: np.ndarray,
@@ -135,11 +126,10 @@ def draw(
 
     The grid shows the digits that the model got wrong, then those of which it was least certain.
     """
-    matplotlib = require("matplotlib", extra="tf")
-    matplotlib.use("Agg")  # without a window, so that no screen is needed
-    figure_module = require("matplotlib.figure", extra="tf")
-
-    figure = figure_module.Figure(figsize=(13, 6.2), layout="constrained")
+    # Without pyplot, which may open a window.
+    figure = require("matplotlib.figure", extra="tf").Figure(
+        figsize=(13, 6.2), layout="constrained"
+    )
     curves, grid = figure.subfigures(1, 2, width_ratios=[1, 2.1])
     _draw_curves(curves, history)
     _draw_digits(grid, images, labels, probabilities)
@@ -149,15 +139,13 @@ def draw(
 def _draw_curves(figure: Any, history: Sequence[dict[str, Any]]) -> None:
     epochs = [record["epoch_num"] for record in history]
     loss, error = figure.subplots(2, 1, sharex=True)
-    for axes, title, scale, names in [
-        (loss, "loss", 1, ("cost", "validation_cost")),
-        (error, "error, %", 100, ("train_error", "validation_error")),
+    for axes, title, scale, training, validation in [
+        (loss, "loss", 1, "cost", "validation_cost"),
+        (error, "error, %", 100, "train_error", "validation_error"),
     ]:
-        for name, colour, label in zip(
-            names, (TRAINING, VALIDATION), ("training", "validation"), strict=True
-        ):
+        for name, label in ((training, "training"), (validation, "validation")):
             values = [record[name] * scale for record in history]
-            axes.plot(epochs, values, "o-", color=colour, label=label, markersize=3)
+            axes.plot(epochs, values, "o-", label=label, markersize=3)
         axes.set_title(title, fontsize=11)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
@@ -180,8 +168,7 @@ def _draw_digits(
     )
     for axes, index in zip(figure.subplots(ROWS, COLUMNS).flat, chosen, strict=False):
         axes.imshow(images[index], cmap="gray_r", vmin=0, vmax=1)
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
         colour = WRONG if wrong[index] else RIGHT
         text = f"{predicted[index]} ≠ {labels[index]}" if wrong[index] else f"{predicted[index]}"
         axes.set_title(text, fontsize=11, color=colour, pad=3)

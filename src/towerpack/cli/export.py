@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable, Sequence
+import timeit
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from typer.core import TyperGroup
 
-from towerpack.cli.script import load_config
+from towerpack.cli.common import EmaOption, load_config
 
 if TYPE_CHECKING:
     from towerpack.export import ExportReport, ModelExporter
 
-DEFAULT_COMMAND = "model"
 WARM_UP = 3  # calls: the first ones allocate, and some runtimes compile
-LONGEST = 0.5  # seconds
-MOST_CALLS = 200
+CALLS = 30
 BATCHES = (1, 64)
 CALIBRATION_BATCH = 10
 
@@ -30,7 +28,7 @@ class ModelByDefault(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
-            args = [DEFAULT_COMMAND, *args]
+            args = ["model", *args]
         return super().parse_args(ctx, args)
 
 
@@ -59,16 +57,15 @@ def model(
     calibration: Annotated[
         Path | None, typer.Option(help="An .npz with typical arrays by input, for litert_int8.")
     ] = None,
-    ema: Annotated[
-        bool, typer.Option("--ema", help="Export moving averages of the weights.")
-    ] = False,
+    ema: EmaOption = False,
 ) -> None:
     """Export to all formats, or to those of --formats; print size, difference and latency."""
+    from towerpack.checkpoint.sources import read_npz
     from towerpack.export import ModelExporter
 
     config = load_config(model, checkpoint, inputs, outputs, ema)
-    exporter = ModelExporter(config, probe=_arrays(probe))
-    _export(exporter, directory, formats, _batches(_arrays(calibration)))
+    exporter = ModelExporter(config, probe=read_npz(probe) if probe else None)
+    _export(exporter, directory, formats, read_npz(calibration) if calibration else None)
 
 
 @app.command()
@@ -79,20 +76,17 @@ def demo(
     formats: FormatsOption = "all",
 ) -> None:
     """Export the model that `towerpack demo` trained, to DIRECTORY/export."""
-    from towerpack.cli.demo import Digits
+    from towerpack.cli.demo import predict_config
     from towerpack.cli.demo_data import all_test_digits
     from towerpack.export import ModelExporter
-    from towerpack.predict import PredictConfig
 
     try:
-        config = PredictConfig(
-            model=Digits(), input_names=["image"], output_names=["prob"], session_init=directory
-        )
+        config = predict_config(directory)
     except FileNotFoundError as error:
         raise typer.BadParameter(f"{error}; run `towerpack demo` first") from error
     images, _ = all_test_digits()
     exporter = ModelExporter(config, probe=[images[:64]])
-    _export(exporter, directory / "export", formats, _batches({"image": images[:500]}))
+    _export(exporter, directory / "export", formats, {"image": images[:500]})
 
 
 @app.command()
@@ -123,17 +117,16 @@ def show(
 
 
 def _export(
-    exporter: ModelExporter, directory: Path, formats: str, calibration: list[Any] | None
+    exporter: ModelExporter, directory: Path, formats: str, typical: dict[str, Any] | None
 ) -> None:
-    """Exports to these formats; if one fails, that is logged, and the others are still tried.
-
-    Raises `ExportError` at the end if any failed.
-    """
+    """Exports to all of these formats. A failure is logged, and raised after the last one."""
     from towerpack.core import logger
     from towerpack.export import ExportError
+    from towerpack.export.compare import in_batches
     from towerpack.export.exporter import COMMAND_FORMATS
 
     reports, failures = [], []
+    calibration = None if typical is None else list(in_batches(typical, CALIBRATION_BATCH))
     for name in _wanted_formats(exporter, formats, calibration):
         try:
             report = COMMAND_FORMATS[name](exporter, directory, calibration)
@@ -160,20 +153,22 @@ def _wanted_formats(exporter: ModelExporter, formats: str, calibration: Any) -> 
         impossible["litert_int8"] = "it needs --calibration"
     if any(spec.shape.rank == 0 or spec.shape[0] not in (None, 1) for spec in exporter.graph.specs):
         impossible["litert_batch1"] = "the model has another fixed batch size"
-    for name in wanted:
-        if name in impossible and formats != "all":
+    for name in set(impossible).intersection(wanted):
+        if formats != "all":
             raise typer.BadParameter(f"{name}: {impossible[name]}")
-        if name in impossible:
-            typer.echo(f"{name} is left out: {impossible[name]}")
-    return [name for name in wanted if name not in impossible]
+        typer.echo(f"{name} is left out: {impossible[name]}")
+        wanted.remove(name)
+    return wanted
 
 
 def _measure(report: ExportReport, exporter: ModelExporter) -> None:
     """Adds the latency for each batch size that the model takes, if it can be run here."""
+    import numpy as np
+
     from towerpack.export import open_export
     from towerpack.export.compare import probe_inputs
     from towerpack.export.exporter import OPENERS
-    from towerpack.export.record import write_record
+    from towerpack.export.format import write_record
 
     if report.format.partition(" ")[0] not in OPENERS or report.largest_difference is None:
         return
@@ -182,20 +177,10 @@ def _measure(report: ExportReport, exporter: ModelExporter) -> None:
     for size in BATCHES:
         if all(shape and shape[0] in (None, size) for _, shape in report.inputs.values()):
             batch = {name: np.resize(x, (size, *x.shape[1:])) for name, x in inputs.items()}
-            report.latency_ms[str(size)] = round(_latency_ms(export, batch), 3)
+            seconds = timeit.repeat(partial(export, batch), repeat=WARM_UP + CALLS, number=1)
+            median = statistics.median(seconds[WARM_UP:])
+            report.latency_ms[str(size)] = round(median * 1000, 3)
     write_record(report)
-
-
-def _latency_ms(run: Callable[[Any], Any], inputs: dict[str, Any]) -> float:
-    """The median time of a call in milliseconds."""
-    for _ in range(WARM_UP):
-        run(inputs)
-    times: list[float] = []
-    while len(times) < MOST_CALLS and sum(times) < LONGEST:
-        start = time.perf_counter()
-        run(inputs)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1000
 
 
 def _print_table(reports: Sequence[ExportReport]) -> None:
@@ -205,38 +190,17 @@ def _print_table(reports: Sequence[ExportReport]) -> None:
     from rich.table import Table
 
     table = Table(box=box.MARKDOWN)
-    for heading in ("format", "file"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("MB", "diff.", *(f"ms at {n}" for n in BATCHES)):
-        table.add_column(heading, no_wrap=True, justify="right")
+    for heading in ("format", "file", "MB", "diff.", *(f"ms at {n}" for n in BATCHES)):
+        is_text = heading in ("format", "file")
+        table.add_column(heading, no_wrap=True, justify="left" if is_text else "right")
     for report in reports:
-        difference = report.largest_difference
+        difference, milliseconds = report.largest_difference, report.latency_ms
         table.add_row(
             report.format,
             report.path.name,
             f"{report.bytes / 1e6:.2f}",
             "not run" if difference is None else f"{difference:.1e}",
-            *(_milliseconds(report.latency_ms.get(str(size))) for size in BATCHES),
+            *(f"{milliseconds[n]:.3g}" if n in milliseconds else "" for n in map(str, BATCHES)),
         )
     Console().print(table)
     Console().print("diff.: the largest from the tower; ms at n: one call with a batch of n")
-
-
-def _milliseconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
-
-
-def _arrays(path: Path | None) -> dict[str, Any] | None:
-    from towerpack.checkpoint.sources import read_npz
-
-    return None if path is None else read_npz(path)
-
-
-def _batches(arrays: dict[str, Any] | None) -> list[dict[str, Any]] | None:
-    if arrays is None:
-        return None
-    rows = min(len(array) for array in arrays.values())
-    return [
-        {name: array[start : start + CALIBRATION_BATCH] for name, array in arrays.items()}
-        for start in range(0, rows, CALIBRATION_BATCH)
-    ]

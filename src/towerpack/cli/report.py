@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,21 +24,15 @@ COLOURS = {
     "interrupted": "yellow",
 }
 PIPE_WIDTH = 200  # characters, if the output is not a terminal
-COLUMNS: dict[str, dict[str, Any]] = {
-    "run": {"overflow": "fold", "style": "bold"},
-    "state": {},
-    "epoch": {"justify": "right"},
-    "step": {"justify": "right"},
-    "steps/s": {"justify": "right"},
-    "devices": {},
-    "best": {"overflow": "fold"},
-    "size": {"justify": "right"},
-    "changed": {"justify": "right"},
-}
+TEXTS = ("run", "state", "devices", "best")  # columns that are aligned to the left
 # The number of best values, and the columns left out, from wide terminals to narrow ones.
-LAYOUTS: tuple[tuple[int, tuple[str, ...]], ...] = (
-    *((3, ()), (2, ()), (1, ())),
-    *((1, ("devices",)), (1, ("devices", "step")), (1, ("devices", "step", "changed"))),
+LAYOUTS = (
+    (3, ""),
+    (2, ""),
+    (1, ""),
+    (1, "devices"),
+    (1, "devices step"),
+    (1, "devices step changed"),
 )
 NO_LIMIT = 10**4  # a limit of more epochs than this means "until I stop it"
 
@@ -55,7 +50,7 @@ def report(
 ) -> None:
     """Write one HTML page of curves, times, data flow, checkpoints and pictures of runs."""
     from towerpack.core.files import atomic_file
-    from towerpack.report import read_run, render_page
+    from towerpack.report import read_run, render_page, serve_report
 
     if serve and output:
         raise typer.BadParameter("expected --serve or --output, received both")
@@ -63,24 +58,16 @@ def report(
         if not directory.is_dir():
             raise NotADirectoryError(f"expected a run's directory, received {directory}")
     if serve:
-        _serve(runs, port)
+        with serve_report(runs, port) as server:
+            typer.echo(f"{server.address} (press Ctrl-C to stop)")
+            with suppress(KeyboardInterrupt):  # the user stops the server this way
+                server.serve_forever()
         return
     page = render_page([read_run(directory) for directory in runs])
     path = output or runs[0] / REPORT_FILE
     with atomic_file(path, "w") as file:
         file.write(page)
     typer.echo(f"{len(runs)} run{'s' if len(runs) > 1 else ''} -> {path}")
-
-
-def _serve(runs: list[Path], port: int) -> None:
-    from towerpack.report import serve_report
-
-    with serve_report(runs, port) as server:
-        typer.echo(f"{server.address} (press Ctrl-C to stop)")
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            pass  # the user stops the server this way
 
 
 def runs(
@@ -105,37 +92,26 @@ def runs(
 
 def fitting_table(found: list[RunSummary], directory: Path, now: float, console: Console) -> Table:
     """The widest table that fits; a narrow terminal gets fewer best values, then fewer columns."""
+    from rich import box
     from rich.measure import Measurement
+    from rich.table import Table
 
     unlimited = console.options.update(max_width=10**4)
     for bests, left_out in LAYOUTS:
-        made = table(found, directory, now, bests, left_out)
-        if Measurement.get(console, unlimited, made).maximum <= console.width:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        rows = [_cells(run, directory, now, bests) for run in found]
+        columns = [name for name in rows[0] if name not in left_out.split()]
+        for name in columns:
+            table.add_column(name, overflow="fold", justify="left" if name in TEXTS else "right")
+        for row in rows:
+            table.add_row(*[row[name] for name in columns])
+        if Measurement.get(console, unlimited, table).maximum <= console.width:
             break
-    return made
-
-
-def table(
-    found: list[RunSummary],
-    directory: Path,
-    now: float,
-    bests: int = 3,
-    left_out: tuple[str, ...] = (),
-) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    columns = {name: kind for name, kind in COLUMNS.items() if name not in left_out}
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name, options in columns.items():
-        made.add_column(name, **options)
-    for run in found:
-        cells = _cells(run, directory, now, bests)
-        made.add_row(*[cells[name] for name in columns])
-    return made
+    return table
 
 
 def _cells(run: RunSummary, directory: Path, now: float, bests: int) -> dict[str, str]:
+    from rich.filesize import decimal
     from rich.markup import escape
 
     name = str(run.directory.relative_to(directory))
@@ -145,14 +121,14 @@ def _cells(run: RunSummary, directory: Path, now: float, bests: int) -> dict[str
     limit = f"/{run.max_epoch}" if 0 < run.max_epoch < NO_LIMIT else ""
     best = [f"{key} {value:.5g}" for key, value in run.best.items()][:bests]
     return {
-        "run": escape(run.directory.resolve().name if name == "." else name),
+        "run": f"[bold]{escape(run.directory.resolve().name if name == '.' else name)}[/]",
         "state": state,
         "epoch": f"{run.epoch}{limit}",
         "step": f"{run.step:,}",
         "steps/s": "" if run.steps_per_second is None else f"{run.steps_per_second:.4g}",
         "devices": escape(run.devices),
         "best": escape("  ".join(best)),
-        "size": in_units(run.size),
+        "size": decimal(run.size),
         "changed": f"{_since(now - run.updated)} ago",
     }
 
@@ -167,16 +143,3 @@ def _since(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds // length:.0f} {unit}"
     return f"{max(0, seconds):.0f} s"
-
-
-def in_units(size: float) -> str:
-    """A number of bytes in a readable unit.
-
-    >>> in_units(999), in_units(12_345_678)
-    ('999 B', '12.3 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"

@@ -1,7 +1,7 @@
-"""The module paths and names of tensorpack, so that its scripts run as they are.
+"""Forms of old tensorpack scripts, added from outside: see docs/old_scripts.md.
 
-Empty so far. `install()` will make the old paths importable. Nothing in the other rooms knows that
-this one exists.
+Each module defines names of one room again, with classes and functions that also accept old
+arguments and methods. No other room imports this one, and it changes no class of another room.
 """
 
 __all__: list[str] = []

@@ -1,19 +1,19 @@
-"""Datapoints as bytes: a msgpack header, the raw buffers, a checksum; never pickle.
+"""Datapoints as bytes: a msgpack header, the raw buffers and a checksum; never pickle.
 
-Layout, little-endian, every buffer aligned to 64 bytes from the start so that arrays can be used
-in place:
+The layout is little-endian. Every buffer is aligned to 64 bytes from the start, so that arrays can
+be used in place:
 
     magic 'TPK1' | crc32c of all that follows | header length | payload length | header | buffers
 
-What goes in comes out exact: nested lists, tuples and dicts; arrays of any fixed-size dtype in
-their byte order and memory order; numpy and Python scalars; str, bytes, None. What cannot is
-refused by `EncodeError` with the component's path.
+These values come back exactly as they were: nested lists, tuples and dicts; arrays of any
+fixed-size dtype in their byte order and memory order; numpy and Python scalars; str, bytes and
+None. Anything else raises an `EncodeError` that names the component.
 
-`decode` believes nothing, since whoever can write bytes can also write a fitting checksum. It
-compares every length with what is there before it uses it, takes dtypes from a closed list,
-imports, opens and calls nothing that the data names, and raises `DecodeError` and nothing else. Its
-memory is bounded by the size of the record: arrays are views of it, and the header, at most
-`MAX_HEADER`, costs at most about a hundred times its length while it is being read.
+`decode` does not trust its input, since anyone who can write bytes can also write the right
+checksum. It checks every length before it uses it, accepts only dtypes of a fixed list, and
+imports, opens and calls nothing that the data names. It raises `DecodeError` and nothing else. Its
+memory is bounded by the size of the record: arrays are views of it, and reading the header, of at
+most `MAX_HEADER` bytes, takes at most about a hundred times its length.
 """
 
 from __future__ import annotations
@@ -30,27 +30,29 @@ import google_crc32c
 import msgspec
 import numpy as np
 
+from towerpack.core.checksum import crc32c
+
 ml_dtypes: ModuleType | None
 try:
-    # Here, not where data asks for it: decoding must not import anything.
+    # Imported here, because decoding must not import anything.
     import ml_dtypes
 except ImportError:
     ml_dtypes = None
 
 MAGIC = b"TPK1"
 ALIGNMENT = 64  # a cache line, and enough for any vector load
-MAX_HEADER = 1 << 22  # describes 100,000 leaves; one byte can become a Python object of a hundred
-INLINE_BYTES = 256  # shorter bytes and strings travel in the header: aligning them would cost more
+MAX_HEADER = 1 << 22  # enough for 100,000 leaves; a byte can become an object of a hundred bytes
+INLINE_BYTES = 256  # shorter bytes and strings are in the header: aligning them would cost more
 EXTENSION_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4")
 
 _PREFIX = struct.Struct("<4sIIQ")
 _LENGTHS = struct.Struct("<IQ")
-_CHECKSUM = slice(4, 8)  # covers all that comes behind it
+_CHECKSUM = slice(4, 8)  # covers everything after it
 _PADDING = [bytes(size) for size in range(ALIGNMENT)]
 _NATIVE_KINDS = "biufcSUVmM"
-# What `dtype.str` gives for these kinds. numpy would understand far more, and evaluate some of it.
+# What `dtype.str` is for these kinds. numpy would accept far more, and evaluate some of it.
 _DTYPE_NAME = re.compile(r"[<>|]([biufcSUVmM])[0-9]{1,10}(\[[0-9]{0,10}[a-zA-Z]{1,2}\])?")
-_ITSELF = frozenset({type(None), bool, float})  # nodes that msgpack carries exactly as they are
+_ITSELF = frozenset({type(None), bool, float})  # nodes that msgpack preserves exactly
 _LEAVES = frozenset({type(None), bool, float, int, str, bytes})
 _KEYS = frozenset({type(None), bool, float, int, str})
 _encoder = msgspec.msgpack.Encoder()
@@ -58,19 +60,19 @@ _decoder = msgspec.msgpack.Decoder()
 
 
 class EncodeError(ValueError):
-    """A datapoint holds something that the codec cannot carry; the message names the component."""
+    """A datapoint holds a value that cannot be encoded; the message names the component."""
 
 
 class DecodeError(ValueError):
-    """Bytes are not a record of this codec, or are damaged."""
+    """The bytes are not a record of this codec, or are damaged."""
 
 
 class DamagedRecord(DecodeError):
-    """Not the bytes that `encode` made: the mark, a length or the checksum does not fit."""
+    """The bytes are not those that `encode` returned: magic, length or checksum are wrong."""
 
 
 def encode(tree: Any) -> bytes:
-    """The datapoint as one bytes object.
+    """Encodes the datapoint as one bytes object.
 
     >>> decode(encode([np.arange(3), {"label": 1}]))
     [array([0, 1, 2]), {'label': 1}]
@@ -79,7 +81,7 @@ def encode(tree: Any) -> bytes:
 
 
 def encode_parts(tree: Any) -> list[Any]:
-    """The same bytes as a list of buffers, arrays by reference: for a gathering write."""
+    """The same bytes as a list of buffers that refer to the arrays, for a gathering write."""
     buffers: list[Any] = []
     try:
         header = _encoder.encode(_describe(tree, buffers))
@@ -90,8 +92,8 @@ def encode_parts(tree: Any) -> list[Any]:
         raise EncodeError("the datapoint is nested too deep, or contains itself") from None
     if len(header) > MAX_HEADER:
         raise EncodeError(
-            f"the description of this datapoint takes {len(header)} bytes, at most {MAX_HEADER} "
-            "are allowed; it has too many leaves: stack them into arrays"
+            f"the datapoint has too many leaves: their description takes {len(header)} bytes, and "
+            f"at most {MAX_HEADER} are allowed; stack the leaves into arrays"
         )
     parts: list[Any] = [header]
     start = position = _PREFIX.size + len(header)
@@ -107,10 +109,9 @@ def encode_parts(tree: Any) -> list[Any]:
 
 
 def decode(data: Any) -> Any:
-    """The datapoint. Its arrays are views of `data`, writable if `data` is.
+    """Decodes the datapoint. Its arrays are views of `data`, writable if `data` is.
 
-    An array whose place in memory does not suit its dtype (`data` itself begins at an odd address)
-    is copied.
+    An array is copied if it is not aligned for its dtype, because `data` begins at an odd address.
     """
     try:
         view = memoryview(data).cast("B")
@@ -123,30 +124,30 @@ def decode(data: Any) -> Any:
         start = _PREFIX.size + header_length
         if header_length > MAX_HEADER or start + payload_length != size:
             raise DamagedRecord(
-                f"the record says {start + payload_length} bytes, received {size}: truncated?"
+                f"expected {start + payload_length} bytes according to the record's head, received "
+                f"{size}: the record may be truncated"
             )
-        # Through numpy, since google_crc32c does not take a memoryview.
-        found = google_crc32c.value(np.frombuffer(view, np.uint8, offset=_CHECKSUM.stop))
+        found = crc32c(view[_CHECKSUM.stop :])
         if found != checksum:
-            raise DamagedRecord(f"checksum {found:08x} instead of {checksum:08x}: damaged data")
+            raise DamagedRecord(f"expected the checksum {checksum:08x}, received {found:08x}")
         reader = _Reader(view, start)
         tree = reader.build(_decoder.decode(view[_PREFIX.size : start]))
         if reader.position != size:
-            raise DecodeError(f"{size - reader.position} bytes are left over")
+            raise DecodeError(f"received {size - reader.position} more bytes than expected")
         return tree
     except DecodeError:
         raise
-    except Exception as error:  # whatever bytes that were made on purpose lead to
+    except Exception as error:  # crafted bytes may cause any error
         raise DecodeError(f"malformed record: {error}") from error
 
 
 def checksum_of(record: Any) -> int:
-    """The checksum that a record carries, unchecked: it tells two records apart."""
+    """The checksum in a record, which is not verified; it distinguishes two records."""
     return int.from_bytes(record[_CHECKSUM], "little")
 
 
 def dtype_name(dtype: np.dtype) -> str | None:
-    """The portable name of a dtype, byte order included; None for one that has no fixed meaning."""
+    """The portable name of a dtype, with its byte order; None if it has no fixed meaning."""
     if dtype.name in EXTENSION_DTYPES:
         return dtype.name
     if dtype.kind in _NATIVE_KINDS and dtype.fields is None and dtype.subdtype is None:
@@ -163,24 +164,24 @@ def dtype_from_name(name: str) -> np.dtype:
             )
         return np.dtype(getattr(ml_dtypes, name))
     if not _DTYPE_NAME.fullmatch(name):
-        raise DecodeError(f"dtype {name!r} is not allowed")
+        raise DecodeError(f"the dtype {name!r} is not allowed")
     dtype = np.dtype(name)
     if dtype_name(dtype) != name:
-        raise DecodeError(f"dtype {name!r} is not allowed")
+        raise DecodeError(f"the dtype {name!r} is not allowed")
     return dtype
 
 
-# Both directions take longer than the rest of a small record's work; a data set has a few dtypes.
+# Each would take most of the time of a small record, and a data set has only a few dtypes.
 _cached_name = functools.lru_cache(maxsize=256)(dtype_name)
 _cached_dtype = functools.lru_cache(maxsize=256)(dtype_from_name)
 
 
 class _Refused(Exception):
-    """A node that cannot be encoded. The path is found only then: building it all along costs."""
+    """A node cannot be encoded. Only then is its path determined, since that takes time."""
 
 
 def _describe(node: Any, buffers: list[Any]) -> Any:
-    """The header's node for a subtree; what is large is appended to `buffers`."""
+    """The header's node for a subtree; large values are appended to `buffers`."""
     kind = type(node)
     if kind in _ITSELF:
         return node
@@ -191,9 +192,9 @@ def _describe(node: Any, buffers: list[Any]) -> Any:
     if kind is tuple:
         return ["t", *[_describe(child, buffers) for child in node]]
     if isinstance(node, np.generic):
-        # An empty string's bytes are one zero character to numpy, against its itemsize of 0.
+        # numpy returns one zero character for an empty string, although its itemsize is 0.
         return ["s", _checked_name(node.dtype), node.tobytes() if node.itemsize else b""]
-    if isinstance(node, np.ndarray):  # a memory map, say; its class stays behind
+    if isinstance(node, np.ndarray):  # a subclass, such as a memory map, which is not preserved
         return _describe_array(np.asarray(node), buffers)
     if isinstance(node, int):
         return int(node) if -(2**63) <= node < 2**64 else ["i", hex(node)]
@@ -210,8 +211,8 @@ def _describe(node: Any, buffers: list[Any]) -> Any:
         for key, value in node.items():
             if type(key) not in _KEYS or (type(key) is int and not -(2**63) <= key < 2**64):
                 raise _Refused(
-                    f"has the key {key!r} ({type(key).__name__}); expected keys that are "
-                    "str or numbers of at most 64 bits"
+                    f"has the key {key!r} ({type(key).__name__}); expected a str or a number of at "
+                    "most 64 bits"
                 )
             items += [key, _describe(value, buffers)]
         return items
@@ -225,7 +226,7 @@ def _describe_text(node: str, buffers: list[Any]) -> Any:
     try:
         content = node.encode()
     except UnicodeEncodeError as error:
-        raise _Refused(f"is a str that is no valid Unicode ({error.reason}): send bytes") from None
+        raise _Refused(f"is a str that is not valid Unicode ({error.reason}): send bytes") from None
     if len(content) <= INLINE_BYTES:
         return str(node)
     buffers.append(content)
@@ -256,7 +257,7 @@ def _checked_name(dtype: np.dtype) -> str:
 
 
 def _name_refused(node: Any, path: str) -> None:
-    """Raises the EncodeError of the first node that is refused."""
+    """Raises an EncodeError for the first node that cannot be encoded."""
     children: Any = ()
     if isinstance(node, dict):
         children = node.items()
@@ -271,16 +272,16 @@ def _name_refused(node: Any, path: str) -> None:
 
 
 class _Reader:
-    """Walks the header and takes the buffers in the order in which they were written."""
+    """Walks the header and reads the buffers in the order in which they were written."""
 
     def __init__(self, view: memoryview, position: int):
         self.view, self.position = view, position
 
-    def take(self, length: int) -> int:
-        """Where a buffer of this length begins; the next one begins behind it."""
+    def skip(self, length: int) -> int:
+        """The position of a buffer of this length; the next one begins after it."""
         start = self.position + -self.position % ALIGNMENT
         if length < 0 or start + length > len(self.view):
-            raise DecodeError(f"a buffer of {length} bytes reaches past the end of the record")
+            raise DecodeError(f"a buffer of {length} bytes extends past the end of the record")
         self.position = start + length
         return start
 
@@ -289,7 +290,7 @@ class _Reader:
         if kind is not list:
             if kind in _LEAVES:
                 return node
-            raise DecodeError(f"a {kind.__name__} in the header")  # a bare map, a time stamp, ...
+            raise DecodeError(f"a {kind.__name__} in the header")  # such as a map or a time stamp
         tag = node[0]
         if tag == "a":
             return self._array(*node[1:])
@@ -306,7 +307,7 @@ class _Reader:
         if tag == "u":
             return str(self._bytes(*node[1:]), "utf-8")
         if tag == "i":
-            return _big_integer(*node[1:])
+            return int(node[1], 16)
         raise DecodeError(f"unknown tag {tag!r}")
 
     def _array(self, name: str, shape: list[int], order: Literal["C", "F"]) -> np.ndarray:
@@ -315,9 +316,9 @@ class _Reader:
             if type(size) is not int or size < 0:
                 raise DecodeError(f"an array of shape {shape}")
         length = math.prod(shape) * dtype.itemsize
-        start = self.take(length)
+        start = self.skip(length)
         if not dtype.itemsize and math.prod(shape) > MAX_HEADER:
-            # No bytes vouch for its size, and whoever copies it gives each element at least one.
+            # A few bytes could claim any size, and a copy takes at least a byte for each element.
             raise DecodeError(f"an array of shape {shape} and dtype {name} without bytes")
         if order != "C" and order != "F":
             raise DecodeError(f"an array in order {order!r}")
@@ -329,7 +330,7 @@ class _Reader:
     def _bytes(self, length: int) -> bytes:
         if type(length) is not int:
             raise DecodeError(f"a length of {length!r}")
-        start = self.take(length)
+        start = self.skip(length)
         return bytes(self.view[start : start + length])
 
     def _dict(self, node: list[Any]) -> dict[Any, Any]:
@@ -352,13 +353,7 @@ def _scalar(name: str, raw: bytes) -> Any:
 
 
 def _check_text(raw: Any, dtype: np.dtype) -> None:
-    """Refuses what is no character: Python would raise, but only when the element is read."""
+    """Refuses invalid characters, for which Python raises only when the element is read."""
     codes = np.dtype(np.uint32).newbyteorder(dtype.byteorder)
     if len(raw) and np.frombuffer(raw, codes).max() > sys.maxunicode:
         raise DecodeError(f"text with a character beyond {sys.maxunicode:#x}")
-
-
-def _big_integer(digits: str) -> int:
-    if type(digits) is not str:
-        raise DecodeError(f"an integer with the digits {digits!r:.80}")
-    return int(digits, 16)

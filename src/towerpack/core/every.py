@@ -1,13 +1,15 @@
 """One type for every interval: `every('500 steps')`, `every('1 epoch')`, `every('10 min')`.
 
-An interval is due when the run has crossed a multiple of it since the last look, so that it also
-fires once, and not twice, when the look comes late (several steps in one call, a slow epoch).
+An interval is due if the run has passed a multiple of it since the last check. So it fires exactly
+once, even if the check comes late because several steps ran in one call.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+
+__all__ = ["Every", "every"]
 
 _SECONDS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
@@ -20,7 +22,7 @@ _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)?\s*([a-z]+)\s*", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Moment:
-    """A point in a run: steps and epochs done, and seconds since it began."""
+    """A point in a run: the completed steps and epochs, and the seconds since it began."""
 
     steps: int = 0
     epochs: int = 0
@@ -42,19 +44,13 @@ class Every:
         """
         return getattr(now, self.unit) // self.count > getattr(last, self.unit) // self.count
 
-    def steps_until_due(self, now: Moment) -> int | None:
-        """How many more steps until it is due; None when steps do not decide it."""
-        if self.unit != "steps":
-            return None
-        return int(self.count - now.steps % self.count)
-
     def __str__(self) -> str:
         unit = self.unit.removesuffix("s") if self.count == 1 else self.unit
         return f"{self.count:g} {unit}"
 
 
 def every(interval: str | Every) -> Every:
-    """Reads an interval; the count defaults to one.
+    """Parses an interval; the default count is one.
 
     >>> every('10 min')
     Every(count=600.0, unit='seconds')
@@ -76,5 +72,5 @@ def every(interval: str | Every) -> Every:
     elif count != int(count):
         raise ValueError(f"expected a whole number of {_UNITS[word]}, received {interval!r}")
     if count <= 0:
-        raise ValueError(f"expected an interval longer than nothing, received {interval!r}")
+        raise ValueError(f"expected a positive interval, received {interval!r}")
     return Every(count if word in _SECONDS else int(count), _UNITS.get(word, "seconds"))

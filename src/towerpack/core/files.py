@@ -1,8 +1,8 @@
-"""Files and directories that are there whole or not at all, and downloads that go on.
+"""Files and directories that exist completely or not at all, and downloads that resume.
 
-Everything is written under a temporary name in the same directory, fsynced, renamed, and the
-directory fsynced: after a crash or a power cut the final name holds the old content or the new,
-never a half.
+Everything is written under a temporary name in the same directory, fsynced and renamed, and then
+the directory is fsynced. So after a crash or a power cut, the final name has the old content or the
+new content, and never a part.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from towerpack.core.progress import Progress
 
 TEMPORARY_MARK = ".towerpack-tmp-"
 CHUNK = 1 << 18
-NETWORK_TIMEOUT = 30.0  # seconds without a byte before a server counts as gone
+NETWORK_TIMEOUT = 30.0  # seconds without a byte
 
 
 class DownloadError(OSError):
-    """A file could not be fetched from any of its addresses."""
+    """A file could not be downloaded from any of its addresses."""
 
 
 def fsync_path(path: str | Path) -> None:
-    """Puts a file's content, or a directory's entries, on the disk."""
+    """Flushes the content of a file, or the entries of a directory, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -54,7 +54,8 @@ def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=path.name + TEMPORARY_MARK, dir=path.parent)
     try:
-        os.fchmod(descriptor, 0o666 & ~_umask())  # mkstemp's 0600 would hide it from colleagues
+        # mkstemp's own mode, 0600, would hide the file from other users.
+        os.fchmod(descriptor, 0o666 & ~_umask())
         encoding = None if "b" in mode else "utf-8"
         with os.fdopen(descriptor, mode, encoding=encoding) as file:
             yield file
@@ -70,10 +71,10 @@ def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO]:
 
 @contextlib.contextmanager
 def atomic_directory(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
-    """A directory to fill, which takes the name `path` when the block ends without an exception.
+    """A directory to fill, which gets the name `path` when the block ends without an exception.
 
-    An existing `path` is an error, or with `overwrite` is replaced: there is then a moment between
-    two renames in which neither is there, but never a mixture.
+    An existing `path` is an error. With `overwrite`, it is replaced: for a moment between two
+    renames, neither of the directories exists, but they are never mixed.
     """
     path = Path(path)
     if path.exists() and not overwrite:
@@ -101,7 +102,7 @@ def atomic_directory(path: str | Path, overwrite: bool = False) -> Iterator[Path
 
 
 def remove_litter(directory: str | Path) -> list[Path]:
-    """Removes what a killed process left of `atomic_file` and `atomic_directory`; says what."""
+    """Removes what a killed process left of `atomic_file` and `atomic_directory`; returns it."""
     litter = list(Path(directory).glob(f"*{TEMPORARY_MARK}*"))
     for entry in litter:
         if entry.is_dir():
@@ -117,11 +118,12 @@ def sha256_of(path: str | Path) -> str:
 
 
 def download(urls: str | list[str], path: str | Path, sha256: str | None = None) -> Path:
-    """Fetches a file to `path`, from the first of the addresses that answers.
+    """Downloads a file to `path`, from the first of the addresses that has it.
 
-    What was fetched stays in `<path>.part`, and a later call goes on from there. The file takes its
-    name only when complete and, if a sum is given, right. If what was there before the call turns
-    out to be of another file, it is fetched anew; a wrong sum after that is an error.
+    The received part stays in `<path>.part`, and a later call resumes there. The file gets its name
+    only when it is complete and has the right checksum, if one is given. If the part of an earlier
+    call leads to a wrong checksum, the whole file is downloaded again; if the checksum is then
+    still wrong, that is an error.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +150,7 @@ def download(urls: str | list[str], path: str | Path, sha256: str | None = None)
 
 
 def _fetch(url: str, part: Path) -> str:
-    """Completes the part and gives its sha256."""
+    """Completes the part and returns its sha256."""
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
@@ -157,13 +159,13 @@ def _fetch(url: str, part: Path) -> str:
         error.close()
         if error.code != 416 or not have:
             raise
-        # Nothing lies beyond what we have: it is complete, or the beginning of something else.
+        # The server has no further bytes: the part is complete, or it belongs to another file.
         if error.headers.get("Content-Range", "").endswith(f"/{have}"):
             return sha256_of(part)
         part.unlink()
         return _fetch(url, part)
     with answer:
-        if answer.status != 206:  # the server starts over
+        if answer.status != 206:  # the server sends the whole file
             have = 0
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
@@ -173,12 +175,12 @@ def _fetch(url: str, part: Path) -> str:
                 file.write(chunk)
                 bar.update(len(chunk))
         if total is not None and part.stat().st_size != total:
-            raise OSError(f"received {part.stat().st_size} of {total} bytes; try again to go on")
+            raise OSError(f"received {part.stat().st_size} of {total} bytes; try again to resume")
     return sha256_of(part)
 
 
 def _umask() -> int:
-    # There is no call that only reads it.
+    # No call only reads it.
     current = os.umask(0o022)
     os.umask(current)
     return current

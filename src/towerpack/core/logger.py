@@ -1,15 +1,15 @@
 """The log: coloured lines on the console, plain ones in `log.log` of the run's directory.
 
 Use it as `from towerpack import logger; logger.info("...")`. Nothing is opened or configured until
-the first message. A directory that already has content is handled by `action`, never by a question:
+the first message. `action` decides what happens to a directory that already has content:
 
 | action | meaning |
 | --- | --- |
-| None | keep what is there; a run that does not resume the one there moves that one aside |
-| 'k' | keep what is there, and write beside it in any case |
-| 'b' | back up: the old directory is renamed with its date |
+| None | keep the files; a run that does not resume the earlier run moves them aside |
+| 'k' | keep the files where they are in any case |
+| 'b' | back up: rename the old directory with the date |
 | 'd' | delete the old directory |
-| 'n' | new: the directory gets the date and time as a suffix |
+| 'n' | new: append the date and time to the name of the directory |
 | 'q' | quit: raise FileExistsError |
 """
 
@@ -27,7 +27,7 @@ from typing import Any
 from towerpack.core.run_lock import LOCK_FILE, RunLock
 
 LOG_FILE = "log.log"
-ONLY_IN_FILE = {"only_in_file": True}  # `extra` of what the console shows in a better form
+ONLY_IN_FILE = {"only_in_file": True}  # `extra` of a message that the console shows in another form
 _ACTIONS = "kbdnq"
 _COLOURS = {logging.DEBUG: "2", logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31"}
 _logger = logging.getLogger("towerpack")
@@ -54,9 +54,9 @@ class _Formatter(logging.Formatter):
 
 
 class _ConsoleHandler(logging.Handler):
-    """Writes to whatever is sys.stderr at the moment (sys.stdout in a notebook: stderr is red).
+    """Writes to the present sys.stderr, or in a notebook to sys.stdout, since stderr is red there.
 
-    A closed or broken console loses the line, not the run: the file still has it.
+    If the console is closed or broken, the line is only in the log file.
     """
 
     def stream(self) -> Any:
@@ -82,9 +82,9 @@ class _ConsoleHandler(logging.Handler):
 
 
 class _FileHandler(logging.FileHandler):
-    """Writes to `log.log`. A disk that fails loses lines, not the run: the console says so once.
+    """Writes to `log.log`. If that fails, the run continues, and the console reports it once.
 
-    Every line is another attempt; the first that succeeds says how many are missing.
+    The next line is another attempt. The first that succeeds reports how many lines are missing.
     """
 
     def __init__(self, path: Path):
@@ -107,14 +107,14 @@ class _FileHandler(logging.FileHandler):
         self.failures += 1
         if self.failures == 1:
             reason = sys.exception()
-            text = "%s cannot be written, so lines will be missing from it; the run continues: %s"
+            text = "%s cannot be written, so lines will be missing in it; the run continues: %s"
             extra = {"only_on_console": True}
             _prepared().error(text, self.baseFilename, reason, extra=extra)
 
     def close(self) -> None:
         try:
             super().close()
-        except OSError:  # what its buffer still holds is lost
+        except OSError:  # the rest of its buffer is lost
             self.stream = None
 
 
@@ -123,7 +123,7 @@ def in_notebook() -> bool:
 
 
 def _prepared() -> logging.Logger:
-    """The logger with a console handler, added at the first use unless the user configured one."""
+    """The logger with a console handler, which is added now unless the user configured one."""
     if not _logger.handlers:
         handler = _ConsoleHandler()
         handler.setFormatter(_Formatter(handler.coloured))
@@ -163,15 +163,15 @@ def set_level(level: int | str) -> None:
 
 
 warn = warning
-setLevel = set_level  # the name that logging, and so every old script, uses
+setLevel = set_level  # as in Python's logging
 
 
 def set_logger_dir(dirname: str | Path, action: str | None = None) -> Path:
     """Makes `dirname` the directory of this run and logs to `log.log` in it.
 
-    An older `log.log` there is renamed with its date. `action` says what to do when the directory
-    has content (see above). Returns the directory, which is locked until `close_log_file`, another
-    call, or the end of this process: `DirectoryInUse` if another run, which it names, has it.
+    An older `log.log` there is renamed with its date. `action` (see above) decides what happens if
+    the directory has content. The directory is locked until `close_log_file`, another call, or the
+    end of this process. `DirectoryInUse` is raised if another run uses it. Returns the directory.
     """
     global _directory, _file_handler, _keeps_runs, _lock
     _keeps_runs = action == "k"
@@ -193,7 +193,7 @@ def set_logger_dir(dirname: str | Path, action: str | None = None) -> Path:
     if path.exists():
         path.rename(_unused(path.with_name(f"{LOG_FILE}.{_stamp(path.stat().st_mtime)}")))
     if not os.access(directory, os.W_OK):
-        raise PermissionError(f"expected a directory to write to, received {directory}")
+        raise PermissionError(f"expected a writable directory, received {directory}")
     handler = _FileHandler(path)
     log = _prepared()
     log.addHandler(handler)
@@ -210,20 +210,17 @@ def auto_set_dir(action: str | None = None, name: str | None = None) -> Path:
 
 
 def get_logger_dir() -> str | None:
-    """The directory of this run, or None when none has been set."""
+    """The directory of this run, or None if none has been set."""
     return str(_directory) if _directory else None
 
 
 def keeps_runs() -> bool:
-    """Whether the action 'k' was chosen, so that a new run leaves an earlier one where it is."""
+    """Whether the action 'k' was chosen, so that a new run does not move an earlier one aside."""
     return _keeps_runs
 
 
 def close_log_file() -> None:
-    """Forgets and unlocks the run's directory and closes its log file.
-
-    Logging continues on the console.
-    """
+    """Closes the log file and unlocks the run's directory; logging continues on the console."""
     global _directory, _file_handler, _lock
     if _file_handler:
         _logger.removeHandler(_file_handler)
@@ -247,7 +244,7 @@ def _clear(directory: Path, action: str) -> None:
     elif action == "b":
         old = _unused(directory.with_name(f"{directory.name}.{_stamp(time.time())}"))
         directory.rename(old)
-        info("the old %s is now %s", directory.name, old)
+        info("the old %s was renamed to %s", directory.name, old)
 
 
 def _stamp(seconds: float) -> str:

@@ -1,14 +1,17 @@
-"""Optional dependencies, imported where they are used."""
+"""Importing optional and large libraries."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """The module, or an ImportError that names the extra to install.
+    """Imports the module; if it is missing, the ImportError names the extra to install.
 
     >>> require("json", extra="none").__name__
     'json'
@@ -16,7 +19,7 @@ def require(module: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        # The module may be there and fail on something of its own: then its own words are better.
+        # If the module exists and one of its own imports failed, its own error is more useful.
         if error.name and error.name.split(".")[0] != module.split(".")[0]:
             raise
         raise ImportError(
@@ -27,7 +30,7 @@ def require(module: str, extra: str) -> ModuleType:
 
 
 class Lazy:
-    """A name of a module; the module is imported when the name is first used.
+    """A name of a module that is imported when the name is first used.
 
     >>> encoder = Lazy("json", "encoder", extra="none")
     >>> encoder.JSONEncoder().encode([1])
@@ -40,3 +43,30 @@ class Lazy:
     def __getattr__(self, attribute: str) -> Any:
         module, name, extra = self._place
         return getattr(getattr(require(module, extra), name), attribute)
+
+
+@contextlib.contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Switches the garbage collector off for a block that makes many lasting objects.
+
+    Afterwards, the collector is as it was before. It treats the new objects as old ones, so its
+    next run need not examine them all. Reference counting is not affected. Other threads have no
+    garbage collection in the meantime either.
+
+    >>> with without_garbage_collection():
+    ...     gc.isenabled()
+    False
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        # Together they make all objects old, by moving whole lists. Objects that the user has
+        # frozen must stay frozen.
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()
+        gc.enable()

@@ -1,4 +1,4 @@
-"""One run to a directory: a lock that ends with its process, however that ends."""
+"""One run per directory: a lock that ends with its process."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _counts: dict[tuple[int, int], int] = {}
 
 
 class DirectoryInUse(OSError):
-    """Another run writes to the directory; the message names its process and host."""
+    """Another run uses the directory; the message names its process and host."""
 
 
 class RunLock:
     """The exclusive right of this process to write a run into `directory`, which is created.
 
     Raises `DirectoryInUse` if another process has it. The kernel holds the lock (`flock`), so it
-    ends with the process, also by SIGKILL, and a crash cannot leave a stale one. One process may
-    lock a directory several times; it is free when each lock was released. Where the file cannot be
-    locked (an old network file system, a read-only directory), a warning is logged instead.
+    ends with the process, even by SIGKILL, and a crash cannot leave a stale lock. A process may
+    lock a directory several times; it is free when all locks have been released. If the file cannot
+    be locked (on an old network file system or in a read-only directory), a warning is logged.
     """
 
     def __init__(self, directory: str | Path):
@@ -36,11 +36,11 @@ class RunLock:
         path = self.directory / LOCK_FILE
         try:
             while self._key is None:
-                self._key = _take(path)
+                self._key = _lock(path)
         except DirectoryInUse:
             raise
         except OSError as error:
-            # The module `logger` locks its directory by this class, so it cannot be used here.
+            # The module `logger` imports this one, so it cannot be used here.
             logging.getLogger("towerpack").warning(
                 "%s cannot be locked, so a second run in it would not be noticed: %s",
                 self.directory,
@@ -50,9 +50,9 @@ class RunLock:
         _counts[self._key] = _counts.get(self._key, 0) + 1
 
     def release(self) -> None:
-        """Lets other processes lock the directory. May be called twice."""
+        """Allows other processes to lock the directory. May be called twice."""
         key, self._key = self._key, None
-        if key is None or key not in _counts:  # a fork holds nothing
+        if key is None or key not in _counts:  # a fork holds no locks
             return
         _counts[key] -= 1
         if not _counts[key]:
@@ -64,7 +64,7 @@ class RunLock:
 
 @contextlib.contextmanager
 def locked_if_free(directory: str | Path) -> Iterator[bool]:
-    """Locks the directory for the block; gives False, without waiting, if another process has it.
+    """Locks the directory for the block; yields False, without waiting, if it is in use.
 
     >>> import tempfile
     >>> with locked_if_free(tempfile.mkdtemp()) as free:
@@ -82,8 +82,8 @@ def locked_if_free(directory: str | Path) -> Iterator[bool]:
         lock.release()
 
 
-def _take(path: Path) -> tuple[int, int] | None:
-    """Locks the file; None if it was removed meanwhile, and there may be another of its name."""
+def _lock(path: Path) -> tuple[int, int] | None:
+    """Locks the file; returns None if it was removed meanwhile, and may have been created anew."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except PermissionError:  # another user's file
@@ -100,7 +100,7 @@ def _take(path: Path) -> tuple[int, int] | None:
         if not path.exists() or _identity(path.stat()) != key:
             os.close(descriptor)
             return None
-        with contextlib.suppress(OSError):  # on a full disk the lock holds, but has no owner's name
+        with contextlib.suppress(OSError):  # on a full disk, the lock works without the name
             os.ftruncate(descriptor, 0)
             owner = {"pid": os.getpid(), "host": socket.gethostname()}
             os.pwrite(descriptor, json.dumps(owner).encode(), 0)
@@ -123,13 +123,13 @@ def _in_use(path: Path, descriptor: int) -> DirectoryInUse:
     except (OSError, ValueError, KeyError, TypeError):
         name = "another process"
     return DirectoryInUse(
-        f"{path.parent} is the directory of a run that is still alive: {name}. Wait for it to end, "
-        "stop it, or choose another directory"
+        f"{path.parent} is in use by another run: {name}. Wait until it ends, stop it, or choose "
+        "another directory"
     )
 
 
 def _forget_in_a_fork() -> None:
-    """Closes what a fork shares with its parent: the lock would outlive the parent."""
+    """Closes the locked files in a fork; otherwise the locks would outlive the parent."""
     for descriptor in _held.values():
         os.close(descriptor)
     _held.clear()

@@ -1,12 +1,11 @@
 """Randomness as a pure function of (seed, path, epoch, index).
 
-There is no global generator. Whoever needs randomness makes a `Stream` from a seed and from a path
-that tells it apart from other users of the same seed, and asks it for the generator of one
-datapoint. The numbers are the same in any process, for any number of workers, in any order of
-asking.
+There is no global generator. Code that needs randomness creates a `Stream` from a seed and a path,
+which distinguishes it from other users of the same seed, and gets a generator for each datapoint
+from it. The numbers are the same in any process, for any number of workers and in any order.
 
-Philox is counter-based: the seed and path are its key, the epoch and index are its counter, so
-jumping to a datapoint costs about 3 us where a fresh `default_rng` costs about 20.
+Philox is counter-based: the seed and path are its key, and the epoch and index are its counter. So
+jumping to a datapoint takes about 3 us, whereas a new `default_rng` takes about 20.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ def key_of(seed: int, path: Sequence[int | str] = ()) -> tuple[int, int]:
 class Stream:
     """The generators of one user of randomness, one for each (epoch, index).
 
-    `generator` reuses one Philox: what it returns is valid until the next call on the same stream.
-    Take `fresh` for one that outlives it or is used in another thread.
+    `generator` reuses one Philox, so its result is valid until the next call on the same stream.
+    `fresh` returns an independent one, also for use in another thread.
 
     >>> stream = Stream(7, "augment")
     >>> a = stream.generator(epoch=2, index=41).integers(1000)
@@ -49,19 +48,19 @@ class Stream:
         self.seed, self.path = int(seed), path
         self._philox = np.random.Philox(key=np.array(key, np.uint64))
         self._generator = np.random.Generator(self._philox)
-        self._counter = [0, 0, 0, 0]  # lists, for numpy takes single words from them quicker
+        self._counter = [0, 0, 0, 0]  # a list, from which numpy reads words faster
         self._state: Any = {
             "bit_generator": "Philox",
             "state": {"counter": self._counter, "key": key},
             "buffer": [0, 0, 0, 0],
-            "buffer_pos": 4,  # the buffer is spent: the next draw computes a new block
+            "buffer_pos": 4,  # the buffer is used up: the next draw computes a block
             "has_uint32": 0,
             "uinteger": 0,
         }
 
     def generator(self, epoch: int, index: int) -> np.random.Generator:
-        # The first counter word runs while numbers are drawn; index and epoch take the words
-        # above it, so that the streams of two datapoints never overlap.
+        # Drawing numbers increments the first word of the counter. The index and the epoch are in
+        # higher words, so the numbers of two datapoints never overlap.
         self._counter[1] = int(index) & _WORD
         self._counter[2] = int(epoch) & _WORD
         self._philox.state = self._state

@@ -1,15 +1,15 @@
-"""Names for error messages: what a user may have meant."""
+"""Names for error messages: those that a user may have meant."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-SHOWN = 10  # names in a message; of more than that, a reader sees none
+SHOWN = 10  # names in a message; a longer list would not be read
 
 
 def nearest_first(name: str, known: Iterable[str]) -> str:
-    """The known names in a list, the most similar first; the count of those that are not shown.
+    """Lists the known names, the most similar first, and counts those that are not shown.
 
     >>> nearest_first("learning_rat", ["global_step", "learning_rate"])
     "'learning_rate', 'global_step'"

@@ -1,4 +1,4 @@
-"""Tracebacks that can be read to the end: the user's frames on the console, all in the log."""
+"""Short tracebacks: the console shows the frames of the user, and the log file all of them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LOGGED = "_towerpack_logged"
 
 
 def folds_traceback(function: Callable[P, R]) -> Callable[P, R]:
-    """Removes the frames of libraries from errors that leave `function`, once they are in the log.
+    """Removes the frames of libraries from errors of `function` after logging the whole traceback.
 
-    Without a log file nothing is removed, so that no frame is lost.
+    Without a log file, nothing is removed.
     """
 
     @functools.wraps(function)
@@ -42,8 +42,8 @@ def folds_traceback(function: Callable[P, R]) -> Callable[P, R]:
 def _log(error: BaseException, path: Path) -> None:
     if isinstance(error, KeyboardInterrupt) or getattr(error, _LOGGED, False):
         return
-    logger.error("the run has failed:", exc_info=error, extra=logger.ONLY_IN_FILE)
-    logger.error("the run has failed; %s has the whole traceback", path)
+    logger.error("the run failed:", exc_info=error, extra=logger.ONLY_IN_FILE)
+    logger.error("the run failed; the whole traceback is in %s", path)
     setattr(error, _LOGGED, True)
 
 

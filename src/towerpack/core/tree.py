@@ -1,7 +1,7 @@
 """Datapoints as trees: lists, tuples and dicts whose leaves are arrays, scalars, strings or bytes.
 
-A path names a leaf the way Python would index it, `[1]['boxes'][0]`, so that an error can say
-which component it means.
+A path names a leaf as Python would index it, `[1]['boxes'][0]`, so that an error can name the
+component.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Tree = Any
 
 
 class Spec(NamedTuple):
-    """The shape of a tree without its leaves, enough to put them back (see `unflatten`)."""
+    """The structure of a tree, from which `unflatten` builds it again."""
 
     kind: type | None  # None marks a leaf
     keys: tuple[Any, ...]
@@ -23,9 +23,8 @@ class Spec(NamedTuple):
 
 LEAF = Spec(None, (), ())
 
-
 _TEXT = (bytes, bytearray, str)
-_OBJECT = 32  # bytes that a number takes, about
+_OBJECT = 32  # the approximate size of a number in bytes
 
 
 def is_container(tree: Tree) -> bool:
@@ -41,16 +40,16 @@ def _children(tree: Tree) -> Iterator[tuple[Any, Tree]]:
 
 def _rebuild(kind: type, keys: tuple[Any, ...], children: list[Tree]) -> Tree:
     if issubclass(kind, dict):
-        # A defaultdict would take the items for its factory.
+        # The first argument of a defaultdict is its factory, not its items.
         made = dict if issubclass(kind, defaultdict) else kind
         return made(zip(keys, children, strict=True))
-    if hasattr(kind, "_fields"):  # a namedtuple takes its fields one by one
+    if hasattr(kind, "_fields"):  # a namedtuple has an argument for each field
         return kind(*children)
     return kind(children)  # type: ignore[call-arg]
 
 
 def leaves(tree: Tree) -> list[Any]:
-    """The leaves, left to right.
+    """The leaves, from left to right.
 
     >>> leaves([1, {"a": 2, "b": (3, 4)}])
     [1, 2, 3, 4]
@@ -61,7 +60,7 @@ def leaves(tree: Tree) -> list[Any]:
 
 
 def size_in_bytes(tree: Tree) -> int:
-    """About how much memory the leaves take: exact for arrays and bytes.
+    """The approximate memory that the leaves take, exact for arrays and bytes.
 
     >>> size_in_bytes([b"abc", {"label": 7}])
     35
@@ -73,7 +72,7 @@ def size_in_bytes(tree: Tree) -> int:
 
 
 def leaves_with_paths(tree: Tree, path: str = "") -> list[tuple[str, Any]]:
-    """Each leaf with the index expression that reaches it.
+    """Each leaf with its path.
 
     >>> leaves_with_paths([1, {"a": 2}])
     [('[0]', 1), ("[1]['a']", 2)]
@@ -89,7 +88,7 @@ def leaves_with_paths(tree: Tree, path: str = "") -> list[tuple[str, Any]]:
 def map_leaves(func: Callable[[Any], Any], tree: Tree) -> Tree:
     """A tree of the same structure with `func` applied to each leaf.
 
-    An exception of `func` is raised on with a note that names the leaf's path.
+    If `func` raises an exception, a note with the path of the leaf is added to it.
 
     >>> map_leaves(lambda x: x + 1, {"a": 1, "b": [2, 3]})
     {'a': 2, 'b': [3, 4]}
@@ -110,7 +109,7 @@ def map_leaves(func: Callable[[Any], Any], tree: Tree) -> Tree:
 
 
 def flatten(tree: Tree) -> tuple[list[Any], Spec]:
-    """The leaves and the structure, such that `unflatten(spec, leaves)` gives the tree back.
+    """The leaves and the structure; `unflatten(spec, leaves)` is the tree again.
 
     >>> values, spec = flatten({"a": 1, "b": (2, 3)})
     >>> unflatten(spec, [value * 10 for value in values])
@@ -129,7 +128,7 @@ def flatten(tree: Tree) -> tuple[list[Any], Spec]:
 
 
 def unflatten(spec: Spec, values: list[Any]) -> Tree:
-    """The tree of structure `spec` with these leaves; their number must fit."""
+    """The tree of structure `spec` with these leaves, which must have the right number."""
     remaining = iter(values)
 
     def build(node: Spec) -> Tree:
@@ -148,7 +147,7 @@ def count_leaves(spec: Spec) -> int:
 
 
 def difference(expected: Tree, received: Tree, path: str = "") -> str | None:
-    """Where and how two trees differ in structure, in words; None where they agree.
+    """Describes the first difference in structure between two trees; None if there is none.
 
     >>> difference([1, {"a": 2}], [1, {"b": 2}])
     "component [1]: expected keys ['a'], received keys ['b']"

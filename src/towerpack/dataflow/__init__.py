@@ -5,92 +5,37 @@ Sources, stages, parallel workers and remote flows. Every stream is a pure funct
 never imported: PyTorch, JAX and plain Python use it just as well.
 """
 
-from towerpack.dataflow.as_sequence import FlowSequence
-from towerpack.dataflow.augment_image import (
-    AugmentImageComponent,
-    AugmentImageComponents,
-    AugmentImageCoordinates,
-    BoxComponent,
-)
-from towerpack.dataflow.augment_mosaic import MosaicData
-from towerpack.dataflow.balance import BalancedData
-from towerpack.dataflow.base import (
-    DataFlow,
-    DataFlowTerminated,
-    DroppedDatapoint,
-    ProxyDataFlow,
-    RNGDataFlow,
-    Source,
-    as_flow,
-)
-from towerpack.dataflow.batch import BatchData
-from towerpack.dataflow.batch_by_shape import BatchDataByShape
-from towerpack.dataflow.benchmark import BenchResult, bench
-from towerpack.dataflow.bucket import BucketBatchData
-from towerpack.dataflow.cache import CacheData
-from towerpack.dataflow.concat import ConcatData
-from towerpack.dataflow.data_speed import TestDataSpeed
-from towerpack.dataflow.fake import FakeData
-from towerpack.dataflow.filter import FilterData
-from towerpack.dataflow.fixed_size import FixedSizeData
-from towerpack.dataflow.format import (
-    ArrayRecordData,
-    CaffeLMDB,
-    CorruptRecord,
-    CSVData,
+from towerpack.dataflow.base import DataFlow, DataFlowTerminated, RNGDataFlow
+from towerpack.dataflow.benchmark import BenchResult, TestDataSpeed, bench
+from towerpack.dataflow.format.arrayrecord import ArrayRecordData, write_arrayrecord
+from towerpack.dataflow.format.caffe import CaffeLMDB
+from towerpack.dataflow.format.example import (
     ExampleData,
     FixedLenFeature,
-    HDF5Data,
     ImageFeature,
-    ImageFolder,
-    ImageFromFile,
-    LMDBData,
-    LMDBDataDecoder,
-    NumpyColumns,
-    NumpyFiles,
-    ParquetData,
     RawFeature,
-    SVMLightData,
-    TarData,
-    TFRecordData,
-    UnsafePickle,
     VarLenFeature,
-    build_index,
-    write_arrayrecord,
     write_examples,
-    write_parquet,
-    write_tar,
 )
-from towerpack.dataflow.from_arrays import DataFromArrays
-from towerpack.dataflow.from_iterable import DataFromGenerator, DataFromIterable
-from towerpack.dataflow.from_list import DataFromList
-from towerpack.dataflow.from_queue import DataFromQueue
+from towerpack.dataflow.format.files import CorruptRecord
+from towerpack.dataflow.format.hdf5 import HDF5Data, HDF5Serializer
+from towerpack.dataflow.format.images import ImageFolder, ImageFromFile
+from towerpack.dataflow.format.lmdb import LMDBData, LMDBDataDecoder, LMDBSerializer
+from towerpack.dataflow.format.numpy_files import NumpyColumns, NumpyFiles, NumpySerializer
+from towerpack.dataflow.format.parquet import ParquetData, write_parquet
+from towerpack.dataflow.format.plain_pickle import UnsafePickle
+from towerpack.dataflow.format.tar import TarData, write_tar
+from towerpack.dataflow.format.text import CSVData, SVMLightData
+from towerpack.dataflow.format.tfrecord import TFRecordData, TFRecordSerializer, build_index
 from towerpack.dataflow.iterators import FlowIterator
-from towerpack.dataflow.join import JoinData
-from towerpack.dataflow.map import MapData
-from towerpack.dataflow.map_component import MapDataComponent, SelectComponent
-from towerpack.dataflow.parallel import (
-    MultiProcessMapAndBatchData,
-    MultiProcessMapAndBatchDataZMQ,
+from towerpack.dataflow.parallel.map_and_batch import MultiProcessMapAndBatchData
+from towerpack.dataflow.parallel.map_data import (
     MultiProcessMapData,
     MultiProcessMapDataComponentSharedArray,
-    MultiProcessMapDataZMQ,
-    MultiProcessPrefetchData,
-    MultiProcessRunner,
-    MultiProcessRunnerZMQ,
-    MultiThreadMapData,
-    MultiThreadPrefetchData,
-    MultiThreadRunner,
-    PrefetchData,
-    PrefetchDataZMQ,
-    WorkerDied,
-    WorkerError,
-    kept_workers,
 )
-from towerpack.dataflow.print_data import PrintData
-from towerpack.dataflow.random_choose import RandomChooseData
-from towerpack.dataflow.random_mix import RandomMixData
-from towerpack.dataflow.reentrant_guard import DataFlowReentrantGuard
+from towerpack.dataflow.parallel.runner import MultiProcessRunner, MultiProcessRunnerZMQ
+from towerpack.dataflow.parallel.stage import kept_workers
+from towerpack.dataflow.parallel.threads import MultiThreadMapData, MultiThreadRunner
 from towerpack.dataflow.remote import (
     CurveKeys,
     LinkCounts,
@@ -98,18 +43,33 @@ from towerpack.dataflow.remote import (
     RemoteDataZMQ,
     send_dataflow_zmq,
 )
-from towerpack.dataflow.repeat import RepeatedData, RepeatedDataPoint
-from towerpack.dataflow.serialize import (
-    HDF5Serializer,
-    LMDBSerializer,
-    NumpySerializer,
-    TFRecordSerializer,
+from towerpack.dataflow.sequence import FlowSequence
+from towerpack.dataflow.source.fake import FakeData
+from towerpack.dataflow.source.iterable import DataFromGenerator, DataFromIterable, Source, as_flow
+from towerpack.dataflow.source.queue import DataFromQueue
+from towerpack.dataflow.source.stored import DataFromArrays, DataFromList
+from towerpack.dataflow.stacking import BatchError, DroppedDatapoint
+from towerpack.dataflow.stage.augment import (
+    AugmentImageComponent,
+    AugmentImageComponents,
+    AugmentImageCoordinates,
+    BoxComponent,
 )
-from towerpack.dataflow.shard import ShardData
-from towerpack.dataflow.shuffle import LocallyShuffleData, ShuffleData
-from towerpack.dataflow.stacking import BatchError
-from towerpack.dataflow.take import TakeData
-from towerpack.dataflow.weighted import WeightedChooseData
+from towerpack.dataflow.stage.balance import BalancedData, WeightedChooseData
+from towerpack.dataflow.stage.base import ProxyDataFlow, Stage
+from towerpack.dataflow.stage.batch import BatchData
+from towerpack.dataflow.stage.bucket import BatchDataByShape, BucketBatchData
+from towerpack.dataflow.stage.cache import CacheData
+from towerpack.dataflow.stage.fixed_size import FixedSizeData
+from towerpack.dataflow.stage.map import FilterData, MapData, MapDataComponent, SelectComponent
+from towerpack.dataflow.stage.merge import ConcatData, JoinData, RandomChooseData, RandomMixData
+from towerpack.dataflow.stage.mosaic import MosaicData
+from towerpack.dataflow.stage.print import PrintData
+from towerpack.dataflow.stage.repeat import RepeatedData, RepeatedDataPoint
+from towerpack.dataflow.stage.shuffle import LocallyShuffleData, ShuffleData
+from towerpack.dataflow.stage.take import ShardData, TakeData
+from towerpack.dataflow.workers.messages import WorkerError
+from towerpack.dataflow.workers.process import WorkerDied
 
 __all__ = [
     "ArrayRecordData",
@@ -130,7 +90,6 @@ __all__ = [
     "CorruptRecord",
     "CurveKeys",
     "DataFlow",
-    "DataFlowReentrantGuard",
     "DataFlowTerminated",
     "DataFromArrays",
     "DataFromGenerator",
@@ -161,22 +120,16 @@ __all__ = [
     "MapDataComponent",
     "MosaicData",
     "MultiProcessMapAndBatchData",
-    "MultiProcessMapAndBatchDataZMQ",
     "MultiProcessMapData",
     "MultiProcessMapDataComponentSharedArray",
-    "MultiProcessMapDataZMQ",
-    "MultiProcessPrefetchData",
     "MultiProcessRunner",
     "MultiProcessRunnerZMQ",
     "MultiThreadMapData",
-    "MultiThreadPrefetchData",
     "MultiThreadRunner",
     "NumpyColumns",
     "NumpyFiles",
     "NumpySerializer",
     "ParquetData",
-    "PrefetchData",
-    "PrefetchDataZMQ",
     "PrintData",
     "ProxyDataFlow",
     "RNGDataFlow",
@@ -191,6 +144,7 @@ __all__ = [
     "ShardData",
     "ShuffleData",
     "Source",
+    "Stage",
     "TFRecordData",
     "TFRecordSerializer",
     "TakeData",

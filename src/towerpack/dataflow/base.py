@@ -1,228 +1,253 @@
-"""What a flow is: an iterable of datapoints whose stream is a pure function of (seed, epoch).
+"""The data protocol: a flow is an iterable of datapoints, a pure function of (seed, epoch).
 
-Two kinds of flow, one protocol:
+**What an author writes.** A flow whose datapoints can be read by index defines `__len__` and
+`rows(indices, epoch)`, which returns a list, and optionally `gather(indices, epoch)`, which returns
+the same datapoints as one batch. Any other flow defines `__iter__` as a generator. A stage over one
+input derives from `Stage` and defines only `apply`.
 
-- A flow with **random access** says so (`random_access`) and implements `__len__` and `get`. It is
-  iterated by index, so a position is one integer, restoring is instant, and workers need only be
-  told indices.
-- Any other flow implements `iterator`, or, as in old scripts, simply `__iter__` as a generator.
+**What a reader calls.** `read`, `read_batch` and `open` call these methods and count datapoints and
+time. Users call `iter(flow)`, `flow.iterate(epoch)`, `flow[i]` and `len(flow)`. No flow stores a
+position or a random generator: they belong to the iterator and to its `Epoch`.
 
-Nothing here holds a position or a generator of random numbers in the flow itself: those belong to
-the iterator and to the `Pass` that it was made for.
-
-**Dropped datapoints.** `get` may return None: the flow drops that index, and iterators skip it. So
-there are `span()` indices, of which `len()` are datapoints where that is known. A stage whose
-meaning depends on how many datapoints there are (batching, taking, joining: a `CountingStage`)
-iterates over its input's iterator, which skips, unless the input surely drops none; by index it
-refuses a None with `DroppedDatapoint`. A stage that treats each datapoint for itself walks the
-indices if its input does (`walks_indices`), so that index, and with it every random number, is the
-same in a worker and without one.
+**Dropped datapoints.** `rows` returns None for an index that the flow drops, and iterators skip it.
+There are `num_indices()` indices; `len()` is the number of datapoints, where it is known. A stage
+that counts datapoints (`counts_datapoints`: batching, taking, joining) must not meet a None: it
+iterates over its input unless that surely drops nothing, and by index it raises `DroppedDatapoint`.
+Other stages use the index of a datapoint also while iterating, so its random numbers are the same
+in a worker and without workers.
 """
 
 from __future__ import annotations
 
-import functools
 import operator
 from abc import ABC
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from towerpack.core.seeds import Stream
+from towerpack.dataflow.epoch import Allocate, Epoch
 from towerpack.dataflow.iterators import (
     EpochIterator,
     FlowIterator,
     IndexIterator,
-    OnePass,
     ReplayIterator,
-    State,
+    running,
 )
-from towerpack.dataflow.passes import Pass
-from towerpack.dataflow.random_stage import RandomStage
 from towerpack.dataflow.stacking import DroppedDatapoint
 from towerpack.dataflow.stacking_parts import stack_in_parts
-from towerpack.dataflow.statistics import (
-    Counter,
-    measured,
-    measured_iterator,
-    measured_rows,
-    prepare,
-)
+from towerpack.dataflow.statistics import UNASSIGNED, Counter, clock
 
-__all__ = [
-    "CountingStage",
-    "DataFlow",
-    "DataFlowTerminated",
-    "DroppedDatapoint",
-    "FlowIterator",
-    "IndexIterator",
-    "Pass",
-    "ProxyDataFlow",
-    "RNGDataFlow",
-    "RandomStage",
-    "Source",
-    "Stage",
-    "State",
-    "as_flow",
-]
+Indices = Sequence[int] | np.ndarray
 
 
 class DataFlowTerminated(BaseException):
-    """A flow can never produce again (its other end is gone); not an ordinary end of a pass."""
+    """A flow can never produce again, since its other end is gone; not the end of an epoch."""
+
+
+@dataclass(frozen=True)
+class Batching:
+    """The number of rows in each batch of a flow, as its last batching stage declares it."""
+
+    size: int
+    exact: bool  # every batch surely has `size` rows, in each component
 
 
 class DataFlow(ABC):
     """An iterable of datapoints: lists, tuples, dicts or nested trees of arrays and scalars.
 
-    Guarantees of every flow in this room:
+    Every flow of towerpack guarantees:
 
-    - `iter(flow)` gives a fresh, independent, closable `FlowIterator`; the first is epoch 0, the
-      next epoch 1, and so on. `iterate(epoch)` asks for one epoch by number.
+    - `iter(flow)` gives a new, independent, closable `FlowIterator`. The first one is epoch 0, the
+      next one epoch 1, and so on. `iterate(epoch)` gives that of one epoch by its number.
     - `len(flow)` is exact, or raises TypeError.
-    - The stream is a pure function of (seed, epoch): the same for any number of workers, except of
+    - The stream is a pure function of (seed, epoch), for any number of workers. The exception are
       runners over a flow without random access, see `MultiProcessRunner`.
 
-    To write one, give it random access:
+    A flow whose datapoints can be read by index defines `__len__` and `rows`:
 
     >>> class Squares(DataFlow):
-    ...     random_access = True
     ...     def __len__(self):
     ...         return 3
-    ...     def get(self, index, pass_):
-    ...         return [index, index * index]
+    ...     def rows(self, indices, epoch):
+    ...         return [[int(i), int(i) ** 2] for i in indices]
     >>> list(Squares())
     [[0, 0], [1, 1], [2, 4]]
     >>> iterator = iter(Squares())
     >>> next(iterator), iterator.state()
     ([0, 0], {'epoch': 0, 'at': {'index': 1}})
 
-    or, when there is none, write `__iter__` as a generator. Its iterator restores a state by
-    drawing and dropping what came before, which is exact if the generator is deterministic.
+    Any other flow defines `__iter__` as a generator. `iter(flow)` is then that generator, as always
+    in Python. `iterate(epoch)` gives an iterator with a state, which it restores by running the
+    generator from the beginning. This is exact if the generator is deterministic.
 
     >>> class Countdown(DataFlow):
     ...     def __iter__(self):
     ...         yield from ([i] for i in (3, 2, 1))
-    >>> iterator = iter(Countdown())
+    >>> iterator = Countdown().iterate()
     >>> iterator.restore({'epoch': 0, 'at': {'count': 2}})
     >>> list(iterator)
     [[1]]
     """
 
-    random_access: bool = False
-    """Whether `get` reaches any datapoint by its index."""
-
-    drops: bool | None = False
-    """Whether some indices have no datapoint: never, by design (True), or perhaps (None)."""
-
-    fresh_rows: bool = False
-    """Whether `get_rows` makes new lists or dicts each time, which the caller may change."""
+    # Facts that other flows and rooms rely on.
 
     reorders: bool = False
-    """Whether this stage gives an index another datapoint in another epoch."""
+    """Whether an index means another datapoint in another epoch."""
 
-    height: int = 0
-    """Distance from the sources: it tells apart the random streams of the stages of a pipeline."""
+    counts_datapoints: bool = False
+    """Whether the flow depends on how many datapoints its inputs have, dropped ones excluded."""
 
-    _next_pass: Pass = Pass()
-    _generating: Pass | None = None  # the pass whose generator is running at this moment
+    keeps_rows: bool = False
+    """Whether datapoints keep the number of their rows, so that batches from below keep theirs.
 
-    def __init_subclass__(cls, **kwargs: Any):
-        super().__init_subclass__(**kwargs)
-        defined = dict(cls.__dict__)
-        # The oldest scripts define these two under their former names.
-        if "get_data" in defined and "__iter__" not in defined:
-            cls.__iter__ = defined["__iter__"] = defined["get_data"]  # type: ignore[method-assign]
-        if "size" in defined and "__len__" not in defined and callable(defined["size"]):
-            cls.__len__ = defined["size"]  # type: ignore[method-assign]
-        if "__iter__" in defined:
-            _adopt_generator(cls)
-        if "each_row" not in defined and ("get" in defined or "get_rows" in defined):
-            cls.each_row = DataFlow.each_row  # type: ignore[method-assign]  # not the parent's rows
-        wrappers: dict[str, Callable[..., Any]] = {
-            "get_rows": measured,
-            "gather": measured,
-            "each_row": measured_rows,
-            "iterator": measured_iterator,
-            "reset_state": _marked_ready,
-        }
-        for name, wrapper in wrappers.items():
-            if name in defined:
-                setattr(cls, name, wrapper(defined[name]))
+    A class states this beside the methods that make its datapoints: see `states`.
+    """
+
+    transparent: bool = False
+    """Whether the random numbers of the stages above are the same without this stage."""
+
+    external: bool = False
+    """Whether the datapoints come from other programs."""
+
+    @property
+    def drops(self) -> bool | None:
+        """Whether some indices have no datapoint: never (False), by design (True), perhaps (None).
+
+        None stands for a function that may return None.
+        """
+        if self.counts_datapoints:
+            return False
+        answers = {flow.drops for flow in self.inputs()}
+        return True if True in answers else None if None in answers else False
+
+    @property
+    def random_access(self) -> bool:
+        """Whether any datapoint can be read by its index: derived from what the class defines."""
+        return not writes_iter(type(self)) and self.indexable()
+
+    def indexable(self) -> bool:
+        """Whether `rows` can be used: it is defined, and all inputs have random access."""
+        return type(self).rows is not DataFlow.rows and all(
+            flow.random_access and not (self.counts_datapoints and flow.drops)
+            for flow in self.inputs()
+        )
+
+    def batching(self) -> Batching | None:
+        """How many rows each batch has; None if no stage makes batches.
+
+        After a stage that may change datapoints, such as a function, this is not `exact`.
+        """
+        for flow in self.inputs():
+            found = flow.batching()
+            if found is not None:
+                exact = found.exact and self.keeps_rows and states(type(self), "keeps_rows")
+                return replace(found, exact=exact)
+        return None
+
+    @cached_property
+    def height(self) -> int:
+        """The number of stages below, which tells apart the random streams of a pipeline."""
+        highest = max((flow.height for flow in self.inputs()), default=-1)
+        return max(0, highest) if self.transparent else highest + 1
 
     @cached_property
     def statistics(self) -> Counter:
         """What this stage has delivered and cost so far; see `towerpack.dataflow.statistics`."""
         return Counter()
 
-    @property
-    def walks_indices(self) -> bool:
-        """Whether to iterate over this flow is to walk its indices, one after another."""
-        return self.random_access
-
     def inputs(self) -> Sequence[DataFlow]:
         """The flows that this one reads from."""
         return ()
 
     def label(self) -> str:
-        """What messages and tables call this stage: its class, and its function if it has one."""
+        """The name of this stage in messages and tables: its class, and its function if any."""
         return type(self).__name__
+
+    def interrupt(self) -> None:
+        """Ends a wait for data from outside: called in another thread when the consumer stops."""
+
+    # Methods that authors override.
 
     def __len__(self) -> int:
         raise TypeError(f"{type(self).__name__} has no len(): its length is not known in advance")
 
-    def __bool__(self) -> bool:
-        return True  # without this, `if flow:` would ask for a length that there may not be
-
-    def span(self) -> int:
-        """How many indices there are: `len()`, and those that turn out to be dropped."""
+    def num_indices(self) -> int:
+        """The number of indices: `len()`, and those whose datapoints are dropped."""
         return len(self)
 
-    def __iter__(self) -> FlowIterator:
-        if self._generating is not None:  # `super().__iter__()` in a subclass's own generator
-            return _inherited_iterator(self, self._generating)
-        pass_ = self._next_pass
-        self._next_pass = pass_.at_epoch(pass_.epoch + 1)
-        return EpochIterator(self, pass_)
-
-    def iterate(self, epoch: int = 0) -> FlowIterator:
-        """The iterator of one epoch; its state carries the epoch too."""
-        return EpochIterator(self, Pass(epoch))
-
-    @measured_iterator
-    def iterator(self, pass_: Pass) -> FlowIterator:
-        """The iterator of one pass: what stages call on their inputs, and what they implement."""
-        if type(self).get is not DataFlow.get:
-            return IndexIterator(self, pass_)
-        raise TypeError(
-            f"{type(self).__name__} defines no datapoints; expected `__iter__` as a generator, or "
-            "`random_access = True` with `__len__` and `get(index, pass_)`"
-        )
-
-    def get(self, index: int, pass_: Pass) -> Any:
-        """The datapoint at `index` of that pass; None when the flow drops it."""
+    def rows(self, indices: Indices, epoch: Epoch) -> list[Any]:
+        """The datapoints at these indices; None for those that the flow drops."""
         raise TypeError(f"{type(self).__name__} has no random access")
 
-    @measured
-    def get_rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> list[Any]:
-        """The datapoints at several indices: override where many at once are cheaper."""
-        return [self.get(int(index), pass_) for index in indices]
+    def gather(self, indices: Indices, epoch: Epoch) -> Any:
+        """The same datapoints as one batch: override it where arrays can be indexed as a whole."""
+        return stack_in_parts(lambda part: self.rows(part, epoch), indices, epoch.allocate)
 
-    def each_row(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Iterator[Any]:
-        """The same, but each is made only when it is asked for: override where that is cheap."""
-        for place in range(len(indices)):
-            yield self.get_rows(indices[place : place + 1], pass_)[0]
+    def iterator(self, epoch: Epoch) -> FlowIterator:
+        """The iterator that `open` returns, unless the author wrote `__iter__`."""
+        if self.indexable() and _is_walked(self):
+            return IndexIterator(self, epoch)
+        return self.sequential(epoch)
 
-    @measured
-    def gather(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Any:
-        """Several datapoints as one batch: override where arrays can be indexed as a whole."""
-        return stack_in_parts(
-            lambda part: self.get_rows(part, pass_),
-            lambda part: self.each_row(part, pass_),
-            indices,
-            pass_.allocate,
+    def sequential(self, epoch: Epoch) -> FlowIterator:
+        """The iterator of a flow that has no random access, or does not use it."""
+        raise TypeError(
+            f"{type(self).__name__} defines no datapoints; expected `__iter__` as a generator, or "
+            "`__len__` and `rows(indices, epoch)`"
         )
+
+    # Methods that readers call.
+
+    def read(self, indices: Indices, epoch: Epoch) -> list[Any]:
+        """The datapoints at these indices; None for those that the flow drops."""
+        if len(indices) == 1:  # measuring would cost more than many a datapoint
+            return self.rows(indices, epoch)
+        begun = clock()
+        rows = self.rows(indices, epoch)
+        self.statistics.add(len(indices), begun)
+        return rows
+
+    def read_batch(self, indices: Indices, epoch: Epoch) -> Any:
+        """The datapoints at these indices as one batch; none of them may be dropped."""
+        begun = clock()
+        batch = self.gather(indices, epoch)
+        self.statistics.add(len(indices), begun)
+        return batch
+
+    def open(self, epoch: Epoch) -> FlowIterator:
+        """An iterator over one epoch: what stages and workers use."""
+        iterator: FlowIterator
+        if writes_iter(type(self)):
+            iterator = ReplayIterator(epoch, lambda: iter(self))
+        else:
+            iterator = self.iterator(epoch)
+        if iterator.counter is UNASSIGNED:
+            iterator.counter = self.statistics
+        return iterator
+
+    def iterate(self, epoch: int = 0, allocate: Allocate = np.empty) -> EpochIterator:
+        """An iterator over one epoch, whose state includes the epoch.
+
+        Batches are written into arrays that `allocate` makes.
+        """
+        return EpochIterator(self, Epoch(epoch, allocate=allocate))
+
+    _epochs_begun = 0
+
+    def __iter__(self) -> FlowIterator:
+        replay = running.replay
+        if replay is not None:
+            epoch = replay.next_epoch(self)
+        else:
+            epoch = Epoch(self._epochs_begun)
+            self._epochs_begun += 1
+        if writes_iter(type(self)):  # then this is `super().__iter__()` in the author's generator
+            return self.iterator(epoch)
+        return self.open(epoch) if replay is not None else EpochIterator(self, epoch)
 
     def __getitem__(self, index: Any) -> Any:
         """The datapoint at `index` of epoch 0, so that a flow with random access is a Sequence."""
@@ -233,151 +258,69 @@ class DataFlow(ABC):
             )
         if isinstance(index, slice):
             raise TypeError(f"expected an index, received {index}; FlowSequence(flow) takes slices")
-        index, size = operator.index(index), self.span()
+        index, size = operator.index(index), self.num_indices()
         if not -size <= index < size:
             raise IndexError(f"index {index} is out of range for a flow of {size} datapoints")
-        prepare(self)
-        datapoint = self.get(index % size, Pass())
+        datapoint = self.read([index % size], Epoch())[0]
         if datapoint is None:
             raise DroppedDatapoint(index)
         return datapoint
 
-    def generate(self) -> Iterable[Any]:
-        """The datapoints of a flow that is written as a generator: what its `__iter__` was."""
-        raise TypeError(f"{type(self).__name__} is not written as a generator")
-
-    def pass_rng(self, pass_: Pass) -> Any:
-        """What `self.rng` is to be during a pass of a flow that is written as a generator."""
-        return None
-
-    def reset_state(self) -> None:
-        """Kept for old callers; never needed.
-
-        A flow that overrides it, to open a file for example, has it called before its first use in
-        each process that uses it, once.
-        """
-
-    # The oldest scripts call these.
-    def get_data(self) -> FlowIterator:
-        return iter(self)
-
-    def size(self) -> int:
-        return len(self)
+    def __bool__(self) -> bool:
+        return True  # without this, `if flow:` would ask for a length that may not exist
 
 
-def _marked_ready(reset_state: Callable[[Any], None]) -> Callable[[Any], None]:
-    @functools.wraps(reset_state)
-    def marked(self: DataFlow) -> None:
-        self.statistics.ready = True
-        reset_state(self)
-
-    return marked
-
-
-def _adopt_generator(cls: type[DataFlow]) -> None:
-    """Makes a flow of a class whose `__iter__` is a plain generator: with epochs and a state."""
-    generate = cls.__dict__["__iter__"]
-
-    @functools.wraps(generate)
-    def __iter__(self: DataFlow) -> Any:
-        # Under way already: then it is `super().__iter__()` in the generator of a subclass.
-        return DataFlow.__iter__(self) if self._generating is None else generate(self)
-
-    cls.__iter__ = __iter__  # type: ignore[method-assign]
-    cls.generate = generate  # type: ignore[method-assign]
-    if "get" not in cls.__dict__:
-        # It may inherit random access, which would go around this generator.
-        cls.random_access = property(lambda self: False, lambda self, value: None)  # type: ignore[assignment]
-    if "iterator" not in cls.__dict__:
-        cls.iterator = _replay  # type: ignore[method-assign]
+def writes_iter(cls: type[DataFlow]) -> bool:
+    """Whether the author of a class wrote `__iter__`, and no `rows` in a class derived from it."""
+    for base in cls.__mro__:
+        if base is DataFlow:
+            return False
+        if "__iter__" in base.__dict__:
+            return True
+        if "rows" in base.__dict__ or "iterator" in base.__dict__:
+            return False
+    return False
 
 
-@measured_iterator
-def _replay(self: DataFlow, pass_: Pass) -> FlowIterator:
-    return ReplayIterator(self, pass_)
+MAKING = frozenset(
+    ["__iter__", "rows", "gather", "apply", "iterator", "sequential", "parts", "order", "assemble"]
+)
 
 
-def _inherited_iterator(flow: DataFlow, pass_: Pass) -> FlowIterator:
-    """The iterator that the flow would have, had its class no generator."""
-    for base in type(flow).__mro__:
-        found = base.__dict__.get("iterator", _replay)
-        if found is not _replay:
-            return found(flow, pass_)
-    raise TypeError(f"{type(flow).__name__} is no DataFlow")
+def states(cls: type[DataFlow], fact: str) -> bool:
+    """Whether a class states a fact about its datapoints.
 
-
-class Stage(DataFlow):
-    """Base class of stages with one input, `self.ds`, and a datapoint for each of its.
-
-    A subclass says what it makes of a datapoint: by `get` where the input has random access, and
-    by `iterator` where it has not.
+    It does not if a class derived from the one with the fact overrides how datapoints are made.
     """
-
-    def __init__(self, ds: DataFlow | Iterable[Any]):
-        self.ds = as_flow(ds)
-        self.height = self.ds.height + 1
-
-    def inputs(self) -> Sequence[DataFlow]:
-        return (self.ds,)
-
-    @property
-    def random_access(self) -> bool:  # type: ignore[override]
-        return self.ds.random_access
-
-    @property
-    def drops(self) -> bool | None:  # type: ignore[override]
-        return self.ds.drops
-
-    @property
-    def walks_indices(self) -> bool:
-        return self.random_access and self.ds.walks_indices
-
-    def __len__(self) -> int:
-        return len(self.ds)
-
-    def span(self) -> int:
-        return self.ds.span()
+    for base in cls.__mro__:
+        if fact in base.__dict__:
+            return True
+        if not MAKING.isdisjoint(base.__dict__):
+            return False
+    return False
 
 
-class CountingStage(Stage):
-    """Base class of stages that count the input's datapoints: a dropped one is none of them."""
+def iterates_by_index(flow: DataFlow) -> bool:
+    """Whether iterating over a flow with random access reads one index after another.
 
-    drops = False
-
-    @property
-    def random_access(self) -> bool:  # type: ignore[override]
-        return self.ds.random_access and self.ds.drops is not True
-
-    @property
-    def walks_indices(self) -> bool:
-        return self.ds.walks_indices and self.ds.drops is False
-
-
-class ProxyDataFlow(Stage):
-    """A flow that stands for another, `self.ds`, and passes it on unchanged.
-
-    Random access and position included. Subclasses written as a generator may use `iter(self.ds)`.
+    It does not if a stage counts datapoints below which some may be dropped: how many indices that
+    stage has is only known by iterating.
     """
+    return flow.random_access and _is_walked(flow)
 
-    def iterator(self, pass_: Pass) -> FlowIterator:
-        return self.ds.iterator(pass_)
 
-    def get(self, index: int, pass_: Pass) -> Any:
-        return self.ds.get(index, pass_)
-
-    def get_rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> list[Any]:
-        return self.ds.get_rows(indices, pass_)
-
-    def gather(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Any:
-        return self.ds.gather(indices, pass_)
+def _is_walked(flow: DataFlow) -> bool:
+    below = flow.inputs()
+    exact = not flow.counts_datapoints or all(x.drops is False for x in below)
+    return exact and all(map(iterates_by_index, below))
 
 
 class RNGDataFlow(DataFlow):
     """Base class of flows written as a generator that draws from `self.rng`.
 
-    `self.rng` is a `numpy.random.RandomState` of (seed, epoch), renewed for every pass, so that the
-    stream can be repeated. A stage with random access asks for a generator of each index instead
-    (`RandomStage`).
+    `self.rng` is a `numpy.random.RandomState` of (seed, epoch), so the stream of an epoch can be
+    repeated. Outside of `iterate` and of other flows, that of epoch 0 is used. A flow with random
+    access uses a generator for each index instead (`RandomStage`).
 
     >>> class Coin(RNGDataFlow):
     ...     def __iter__(self):
@@ -388,96 +331,23 @@ class RNGDataFlow(DataFlow):
     """
 
     seed: int = 0
-    rng: Any = None
 
-    def reset_state(self) -> None:
-        self.rng = self.pass_rng(Pass())  # for whoever draws outside of a pass
+    def generator(self, epoch: Epoch) -> np.random.RandomState:
+        """A new generator for an epoch."""
+        stream = Stream(self.seed, *epoch.branch, self.height, "rng")
+        # RandomState, not Generator: such flows call `rng.randint` and `rng.rand`.
+        return np.random.RandomState(stream.fresh(epoch.number, 0).bit_generator)
 
-    def pass_rng(self, pass_: Pass) -> np.random.RandomState:
-        stream = Stream(self.seed, *pass_.branch, self.height, "rng")
-        # RandomState, not Generator: `rng.randint` and `rng.rand` are what such flows call.
-        return np.random.RandomState(stream.fresh(pass_.epoch, 0).bit_generator)
+    @property
+    def rng(self) -> Any:
+        if running.replay is not None:
+            return running.replay.generator(self)
+        if self._rng is None:
+            self._rng = self.generator(Epoch())
+        return self._rng
 
+    @rng.setter
+    def rng(self, rng: Any) -> None:
+        self._rng = rng
 
-class Source(DataFlow):
-    """Any iterable as a flow: a list, a torch-style map dataset, a generator function's result.
-
-    With `__len__` and `__getitem__` it has random access; otherwise each pass calls `iter` on it. A
-    generator, or another iterator, gives one pass only; to begin a second one is an error.
-    """
-
-    def __init__(self, data: Any):
-        self.data = data
-        self.random_access = is_indexable(data)
-        self._one_pass = OnePass(data) if isinstance(data, Iterator) else None
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def get(self, index: int, pass_: Pass) -> Any:
-        return self.data[index]
-
-    def get_rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> list[Any]:
-        many = getattr(self.data, "__getitems__", None)  # torch's protocol for whole batches
-        if many is not None:
-            return list(many([int(index) for index in indices]))
-        data = self.data
-        return [data[index] for index in map(int, indices)]
-
-    def iterator(self, pass_: Pass) -> FlowIterator:
-        if self._one_pass is not None:
-            return self._one_pass.begin()
-        return IndexIterator(self, pass_) if self.random_access else ReplayIterator(self, pass_)
-
-    def generate(self) -> Iterable[Any]:
-        return self.data
-
-
-def is_indexable(data: Any) -> bool:
-    """Whether `data[0]` to `data[len(data) - 1]` are its datapoints."""
-    if isinstance(data, Mapping) or not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
-        return False
-    # torch's IterableDataset inherits a `__getitem__` that only raises.
-    return all(base.__name__ != "IterableDataset" for base in type(data).__mro__)
-
-
-def is_frame(data: Any) -> bool:
-    """Whether it is a table of named columns: a frame of pandas or polars."""
-    return hasattr(data, "columns") and hasattr(data, "dtypes") and hasattr(data, "to_numpy")
-
-
-def require_positions(data: Any) -> None:
-    """Refuses what has rows, but where `data[i]` is not row `i`."""
-    if is_frame(data) or hasattr(data, "iloc"):
-        columns = "frame" if is_frame(data) else "series.to_numpy()"
-        raise TypeError(
-            f"expected a sequence of datapoints, received a {type(data).__name__}, in which [i] is "
-            f"not row i; use DataFromArrays({columns})"
-        )
-    if isinstance(data, tuple) and data and all(isinstance(x, np.ndarray) for x in data):
-        raise TypeError(
-            f"expected a sequence of datapoints, received a tuple of {len(data)} arrays; to get "
-            "their rows use DataFromArrays(x, y)"
-        )
-
-
-def as_flow(data: Any) -> DataFlow:
-    """The flow itself, or any other iterable or sequence made one."""
-    if isinstance(data, DataFlow):
-        return data
-    if isinstance(data, Mapping | str | bytes):
-        raise TypeError(
-            f"expected a DataFlow, a sequence or an iterable, received a {type(data).__name__}; "
-            "for a dict of arrays use DataFromArrays(arrays)"
-        )
-    require_positions(data)
-    if isinstance(data, type):
-        raise TypeError(
-            f"expected a DataFlow, a sequence or an iterable, received the class {data.__name__}; "
-            f"make one of it: {data.__name__}(...)"
-        )
-    if hasattr(data, "__iter__") or is_indexable(data):
-        return Source(data)
-    raise TypeError(
-        f"expected a DataFlow, a sequence or an iterable, received {data!r} ({type(data).__name__})"
-    )
+    _rng: Any = None

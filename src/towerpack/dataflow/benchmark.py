@@ -1,4 +1,4 @@
-"""How fast a flow is, which of its stages is the slowest, and what to do about it."""
+"""The speed of a flow, its slowest stage, and what to do about it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,30 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from towerpack.dataflow.base import DataFlow, Pass, as_flow
-from towerpack.dataflow.data_speed import endlessly
-from towerpack.dataflow.stage_costs import StageCost, slowest, stage_costs
-from towerpack.dataflow.statistics import Parallel, ParallelStatistics, snapshot, walk
+from towerpack.core import logger
+from towerpack.core.progress import Progress
+from towerpack.dataflow.base import DataFlow, iterates_by_index
+from towerpack.dataflow.epoch import Epoch
+from towerpack.dataflow.iterators import FlowIterator
+from towerpack.dataflow.source.iterable import as_flow
+from towerpack.dataflow.stage.base import ProxyDataFlow
+from towerpack.dataflow.stage.repeat import ENDLESS, RepeatedData
+from towerpack.dataflow.statistics import (
+    Parallel,
+    ParallelStatistics,
+    StageCost,
+    slowest,
+    snapshot,
+    stage_costs,
+    walk,
+)
 
-CHUNK = 64  # datapoints asked for at a time where stages are measured by index
+CHUNK = 64  # datapoints that are read at a time when stages are measured by index
 BAR_WIDTH = 16
 PROFILE_LINES = 12
 IDLE_QUEUE = 0.2  # fill below which the consumer mostly waits
 FULL_QUEUE = 0.8  # and above which the workers mostly do
-TRANSPORT_SHARE = 0.5  # of the time, above which the way from the workers is to blame
+TRANSPORT_SHARE = 0.5  # of the time, above which the transport from the workers is the bottleneck
 
 
 @dataclass(frozen=True)
@@ -32,17 +45,17 @@ class ProfileLine:
 
     function: str
     calls: int
-    seconds: float  # of its own
+    seconds: float  # without the functions that it calls
 
 
 @dataclass(frozen=True)
 class BenchResult:
-    """What `bench` has measured; print it, or show `table()` with rich."""
+    """The measurements of `bench`; print it, or show `table()` with rich."""
 
     label: str
     datapoints: int
     seconds: float
-    first_seconds: float  # until the first datapoint came, workers started included
+    first_seconds: float  # until the first datapoint, including the start of workers
     stages: list[StageCost]
     parallel: dict[str, ParallelStatistics]
     profile: list[ProfileLine] = field(default_factory=list)
@@ -69,11 +82,12 @@ class BenchResult:
         total = max((cost.load for cost in self.stages if not cost.parallel), default=0.0)
         for cost in self.stages:
             share = cost.load / total if total and not cost.parallel else 0.0
+            bar = f"{'█' * round(share * BAR_WIDTH):{BAR_WIDTH}}"
             table.add_row(
                 "  " * cost.depth + cost.label,
                 f"{cost.workers} workers" if cost.workers else "this process",
                 number(cost.microseconds) if cost.datapoints else "",
-                f"waits {cost.seconds:.3g} s" if cost.parallel else _bar(share, cost.load),
+                f"waits {cost.seconds:.3g} s" if cost.parallel else f"{bar} {cost.load:.3g} s",
             )
         return table
 
@@ -84,14 +98,14 @@ class BenchResult:
         return "\n".join([capture.get().rstrip(), *self.lines()])
 
     def lines(self) -> list[str]:
-        """What the table does not show: queues, workers, profile, verdict."""
+        """The lines below the table: queues, workers, profile, verdict."""
         lines = [f"first datapoint after {self.first_seconds:.3g} s"]
         for label, parallel in self.parallel.items():
             lines.append(f"{label}: queue {parallel.queue_fill:.0%} full of {parallel.queue_size}")
             for worker in parallel.workers:
                 lines.append(
                     f"  worker {worker.number}: busy {worker.busy_seconds:.3g} s, waiting "
-                    f"{worker.wait_seconds:.3g} s, {worker.memory_bytes / 2**20:.0f} MB of its own"
+                    f"{worker.wait_seconds:.3g} s, {worker.memory_bytes / 2**20:.0f} MB of memory"
                 )
         if self.profile:
             lines.append("where the time goes (own seconds, calls, function):")
@@ -102,11 +116,11 @@ class BenchResult:
 def bench(
     flow: DataFlow | Iterable[Any], seconds: float = 5.0, profile: bool = False
 ) -> BenchResult:
-    """Runs a flow for some seconds and says how fast it is and which stage is the slowest.
+    """Runs a flow for some seconds and reports its speed and its slowest stage.
 
-    Passes follow each other, as in training, and nothing is done with the datapoints. Workers are
-    started and stopped. With `profile`, what the workers run (or the flow itself, if it has none)
-    is run once more in this process under cProfile, for as long again.
+    Epochs follow each other, as in training, and the datapoints are discarded. Workers are started
+    and stopped. With `profile`, the flow that the workers run (or the flow itself, if it has none)
+    runs again in this process under cProfile, for the same time.
 
     >>> result = bench(range(100), seconds=0.05)
     >>> result.throughput > 0, result.verdict.startswith("Source")
@@ -114,7 +128,7 @@ def bench(
     """
     flow = as_flow(flow)
     count, duration, first, since = _run(flow, seconds)
-    if flow.walks_indices:
+    if iterates_by_index(flow):
         # Iterated one by one, only the last stage is counted; by rows, all are.
         since = snapshot(flow)
         _run_by_rows(flow, seconds / 2)
@@ -131,28 +145,23 @@ def bench(
 def _run(flow: DataFlow, seconds: float) -> tuple[int, float, float, list[list[int]]]:
     """Datapoints after the first, the seconds they took, seconds until it, and counters then."""
     begun = time.perf_counter()
-    stream = endlessly(flow)
-    try:
-        if next(stream, stream) is stream:
-            raise ValueError(f"expected datapoints, but {flow.label()} gave none")
+    with RepeatedData(flow, ENDLESS).iterate() as stream:
+        next(stream)
         since = snapshot(flow)
         now = started = time.perf_counter()
         count = 0
         while now - started < seconds:
-            if next(stream, stream) is stream:
-                break
+            next(stream)
             count += 1
             now = time.perf_counter()
         return count, max(now - started, 1e-9), started - begun, since
-    finally:
-        stream.close()
 
 
 def _run_by_rows(flow: DataFlow, seconds: float) -> None:
-    begun, size, epoch = time.perf_counter(), flow.span(), 0
+    begun, size, epoch = time.perf_counter(), flow.num_indices(), 0
     while time.perf_counter() - begun < seconds:
         for start in range(0, size, CHUNK):
-            flow.get_rows(range(start, min(start + CHUNK, size)), Pass(epoch))
+            flow.read(range(start, min(start + CHUNK, size)), Epoch(epoch))
             if time.perf_counter() - begun > seconds:
                 break
         epoch += 1
@@ -168,17 +177,15 @@ def _profile(flow: DataFlow, seconds: float) -> list[ProfileLine]:
     finally:
         profiler.disable()
     stats = pstats.Stats(profiler).get_stats_profile().func_profiles
-    lines = [
+    costly = sorted(stats.items(), key=lambda item: -item[1].tottime)[:PROFILE_LINES]
+    return [
         ProfileLine(
-            _place(name, x.file_name, x.line_number), int(x.ncalls.split("/")[0]), x.tottime
+            f"{name} ({os.path.basename(x.file_name)}:{x.line_number})",
+            int(x.ncalls.split("/")[0]),
+            x.tottime,
         )
-        for name, x in stats.items()
+        for name, x in costly
     ]
-    return sorted(lines, key=lambda line: -line.seconds)[:PROFILE_LINES]
-
-
-def _place(name: str, file: str, line: int) -> str:
-    return name if file == "~" else f"{name} ({os.path.basename(file)}:{line})"
 
 
 def number(value: float) -> str:
@@ -186,18 +193,10 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _bar(share: float, load: float) -> str:
-    return f"{'█' * round(share * BAR_WIDTH):{BAR_WIDTH}} {load:.3g} s"
-
-
-def _mean_busy(parallel: ParallelStatistics) -> float:
-    return sum(x.busy_seconds for x in parallel.workers) / max(1, len(parallel.workers))
-
-
 def _verdict(result: BenchResult) -> str:
     worst = slowest(result.stages)
     if worst is None:
-        return f"{result.label}: nothing worth mentioning was measured; run it longer"
+        return f"{result.label}: no stage took measurable time; run it longer"
     busy = worst.load / sum(x.load for x in result.stages if not x.parallel)
     head = f"{worst.label} is the slowest stage, {busy:.0%} of the time"
     if not result.parallel:
@@ -206,22 +205,67 @@ def _verdict(result: BenchResult) -> str:
             "MultiProcessRunner(flow, num_prefetch, num_proc)"
         )
     waited = sum(x.seconds for x in result.stages if x.parallel)
-    # Counters leave out the packing of results, workers' own figures the passes before the last.
+    # Counters exclude the packing of results; the workers' own times exclude earlier epochs.
     counted = sum(x.load for x in result.stages if x.workers and not x.parallel)
-    worked = max(counted, *(_mean_busy(parallel) for parallel in result.parallel.values()))
+    busy_times = [
+        sum(worker.busy_seconds for worker in parallel.workers) / max(1, len(parallel.workers))
+        for parallel in result.parallel.values()
+    ]
+    worked = max(counted, *busy_times)
     if waited > TRANSPORT_SHARE * result.seconds and worked < waited * (1 - TRANSPORT_SHARE):
         return (
             f"this process waited {number(waited)} s for {number(worked)} s of work: starting "
-            "workers and moving data takes the rest; batch below the parallel stage, and make "
-            "passes longer"
+            "workers and moving data took the rest; batch below the parallel stage, and make "
+            "epochs longer"
         )
     fill = min(parallel.queue_fill for parallel in result.parallel.values())
-    workers = max(len(parallel.workers) for parallel in result.parallel.values())
-    cores = os.cpu_count() or 1
     if worst.workers == 0 and fill > IDLE_QUEUE:
         return f"{head}, in this process, while workers wait: move it below the parallel stage"
     if fill >= FULL_QUEUE:
-        return f"the workers are faster than they are asked (queue {fill:.0%} full): {head}"
-    if workers < cores:
-        return f"{head}: more workers will help, {workers} run on {cores} cores"
-    return f"{head}: make it cheaper; the {workers} workers already keep {cores} cores busy"
+        return f"the workers are faster than the consumer (queue {fill:.0%} full): {head}"
+    workers = max(len(parallel.workers) for parallel in result.parallel.values())
+    cores = os.cpu_count()
+    return f"{head}: make it cheaper, or run more workers; {workers} run on {cores} cores"
+
+
+class TestDataSpeed(ProxyDataFlow):
+    """Measures how many datapoints per second a flow gives: `TestDataSpeed(ds).start()`.
+
+    `start` draws `warmup` datapoints, then `size`, over several epochs if necessary, shows a
+    progress bar, logs the rate and returns it. When iterated over, this stage does the same once
+    before the first datapoint, and passes the flow on unchanged. To find the slowest stage, use
+    `bench(ds)`.
+
+    >>> TestDataSpeed([[1], [2]], size=10).start() > 0
+    True
+    """
+
+    __test__ = False  # for pytest: the name begins with Test, but this is not a test
+    keeps_rows = True
+    transparent = True
+
+    def __init__(self, ds: DataFlow | Iterable[Any], size: int = 5000, warmup: int = 0):
+        super().__init__(ds)
+        self.test_size, self.warmup = int(size), int(warmup)
+        self._tested = False
+
+    def start(self) -> float:
+        """Draws the datapoints and returns how many came per second."""
+        self._tested = True
+        size = self.test_size
+        with RepeatedData(self.ds, ENDLESS).iterate() as stream:
+            for _ in range(self.warmup):
+                next(stream)
+            begun = time.perf_counter()
+            with Progress(size, "TestDataSpeed") as bar:
+                for _ in range(size):
+                    next(stream)
+                    bar.update()
+            rate = size / max(time.perf_counter() - begun, 1e-9)
+        logger.info("TestDataSpeed: %d datapoints of %s, %.4g/s", size, self.ds.label(), rate)
+        return rate
+
+    def iterator(self, epoch: Epoch) -> FlowIterator:
+        if not self._tested:
+            self.start()
+        return self.ds.open(epoch)

@@ -1,56 +1,66 @@
-"""One running pass over a flow: a closable iterator whose position can be saved and restored."""
+"""Iterators over one epoch of a flow: they can be closed, and their position saved and restored."""
 
 from __future__ import annotations
 
-import inspect
+import threading
 from abc import ABC
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from towerpack.dataflow.statistics import NOBODY, Counter, measured_next
+from towerpack.dataflow.epoch import Epoch
+from towerpack.dataflow.statistics import UNASSIGNED, Counter, clock
 
 if TYPE_CHECKING:
-    from towerpack.dataflow.base import DataFlow, Pass
-    from towerpack.dataflow.stacking import Allocate
+    from towerpack.dataflow.base import DataFlow
 
 State = dict[str, Any]  # JSON: str keys, numbers, strings, lists
 
-Accept = Callable[[Any], bool]
-"""Takes a stack of datapoints, or refuses it."""
-
 
 class FlowIterator(Iterator[Any], ABC):
-    """One running pass: closable at any moment, with a position that can be saved and restored.
+    """Iterates over one epoch of a flow.
 
-    `state()` is a small JSON value that follows what the consumer has received, not what was
-    prefetched. `restore(state)` puts this iterator there: what follows equals, bit for bit, what
-    would have followed. `close()` frees everything, at once, and may be called twice; the iterator
-    then is at its end.
+    `state()` is a small JSON value that describes what the consumer has received, not what was
+    prefetched. After `restore(state)` the iterator continues, bit for bit, as it would have
+    continued then. `close()` frees all resources at once and may be called twice; the iterator is
+    then at its end.
+
+    A subclass implements `draw`, which `__next__` calls and measures.
     """
 
-    counter: Counter = NOBODY
-    """Of the stage that this iterator belongs to: set by the stage's `iterator`."""
-
-    stacks: bool = False
-    """Whether `next_stack` may give something."""
-
-    def __init_subclass__(cls, counted: bool = True, **kwargs: Any):
-        super().__init_subclass__(**kwargs)
-        if counted and "__next__" in cls.__dict__:
-            cls.__next__ = measured_next(cls.__dict__["__next__"])  # type: ignore[assignment,method-assign]
+    counter: Counter = UNASSIGNED
+    """The counter of the flow that opened this iterator; `DataFlow.open` sets it."""
 
     def __iter__(self) -> FlowIterator:
         return self
 
-    def next_stack(self, count: int, allocate: Allocate, accept: Accept) -> int:
-        """Some of the next datapoints at once, where that is cheaper; how many were taken.
+    def __next__(self) -> Any:
+        begun = clock()
+        datapoint = self.draw()
+        counter = self.counter
+        counter.nanoseconds += clock() - begun
+        counter.datapoints += 1
+        return datapoint
 
-        At most `count` of them are stacked along a new first axis, in arrays made by `allocate`,
-        and shown to `accept`, which takes them or says no. 0 if it did, or if they come one by one
-        here, or now: `next` then gives the next, or says why there is none.
+    def draw(self) -> Any:
+        """The next datapoint; raises StopIteration at the end."""
+        raise NotImplementedError
+
+    def next_stack(self, count: int) -> tuple[Any, int] | None:
+        """The next n <= `count` datapoints stacked along a new first axis, and n.
+
+        Returns None where one call cannot make them all. This includes the end, and datapoints that
+        raise an error: `next` then returns or raises what comes next.
         """
-        return 0
+        return None
+
+    def next_batch(self, size: int, number: int) -> tuple[Any, int] | None:
+        """The next `size` datapoints, fewer at the end, stacked by workers, and their number.
+
+        Returns None if no workers make them. An error, which counts the datapoints from `number`,
+        leaves the position before them. The workers continue with batches of this size.
+        """
+        return None
 
     def state(self) -> State:
         raise NotImplementedError
@@ -73,18 +83,64 @@ class FlowIterator(Iterator[Any], ABC):
         self.close()
 
 
-class IndexIterator(FlowIterator):
-    """Iterates a flow with random access; the state is the index of the next datapoint."""
+class EpochIterator(FlowIterator):
+    """The iterator that users get: its state includes the number of the epoch."""
 
-    def __init__(self, flow: DataFlow, pass_: Pass):
-        self._get, self._pass = flow.get, pass_
-        self._index, self._size = 0, flow.span()
+    def __init__(self, flow: DataFlow, epoch: Epoch):
+        self._flow, self._epoch = flow, epoch
+        self._open()
+
+    def _open(self) -> None:
+        self._inner = self._flow.open(self._epoch)
+        # Bound once, because these are called for every datapoint.
+        self._next: Callable[[], Any] = self._inner.__next__
+        self.next_stack = self._inner.next_stack  # type: ignore[method-assign]
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch.number
 
     def __next__(self) -> Any:
+        return self._next()
+
+    def state(self) -> State:
+        return {"epoch": self.epoch, "at": self._inner.state()}
+
+    def restore(self, state: State) -> None:
+        if not isinstance(state, dict) or set(state) != {"epoch", "at"}:
+            raise ValueError(f"expected a state with 'epoch' and 'at', received {state!r}")
+        if state["epoch"] != self.epoch:
+            self._inner.close()
+            self._epoch = self._epoch.at(state["epoch"])
+            self._open()
+        try:
+            self._inner.restore(state["at"])
+        except KeyError as error:
+            raise ValueError(
+                f"this state does not fit this pipeline ({self._flow.label()}): it has no {error}; "
+                "build the pipeline as it was when the state was saved"
+            ) from error
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class IndexIterator(FlowIterator):
+    """Iterates over a flow with random access; the state is the index of the next datapoint."""
+
+    def __init__(self, flow: DataFlow, epoch: Epoch):
+        self._rows, self._epoch = flow.rows, epoch
+        self._index, self._size = 0, flow.num_indices()
+
+    def __next__(self) -> Any:  # not `draw`: each call is a good part of the cost of a datapoint
+        begun = clock()
         while self._index < self._size:
-            datapoint = self._get(self._index, self._pass)
+            datapoint = self._rows([self._index], self._epoch)[0]
             self._index += 1
             if datapoint is not None:
+                counter = self.counter
+                counter.nanoseconds += clock() - begun
+                counter.datapoints += 1
                 return datapoint
         raise StopIteration
 
@@ -98,143 +154,71 @@ class IndexIterator(FlowIterator):
         self._index = self._size
 
 
-class EpochIterator(FlowIterator, counted=False):
-    """What `iter(flow)` gives: the iterator of a pass, and the number of its epoch."""
+class InputIterator(FlowIterator):
+    """Base of iterators over one input: the state is the input's state and a count.
 
-    def __init__(self, flow: DataFlow, pass_: Pass):
-        self._flow, self._pass = flow, pass_
-        self._begin()
-
-    def _begin(self) -> None:
-        self._inner = self._flow.iterator(self._pass)
-        # Bound once: this is called for every datapoint.
-        self._next: Callable[[], Any] = self._inner.__next__
-        self.stacks = self._inner.stacks
-
-    @property
-    def epoch(self) -> int:
-        return self._pass.epoch
-
-    def __next__(self) -> Any:
-        return self._next()
-
-    def next_stack(self, count: int, allocate: Allocate, accept: Accept) -> int:
-        return self._inner.next_stack(count, allocate, accept)
-
-    def state(self) -> State:
-        return {"epoch": self.epoch, "at": self._inner.state()}
-
-    def restore(self, state: State) -> None:
-        if not isinstance(state, dict) or set(state) != {"epoch", "at"}:
-            raise ValueError(f"expected a state with 'epoch' and 'at', received {state!r}")
-        if state["epoch"] != self.epoch:
-            self._inner.close()
-            self._pass = self._pass.at_epoch(state["epoch"])
-            self._begin()
-        try:
-            self._inner.restore(state["at"])
-        except KeyError as error:
-            raise ValueError(
-                f"this state is not one of this pipeline ({self._flow.label()}): it has no "
-                f"{error}; build the pipeline as it was when the state was taken"
-            ) from error
-
-    def close(self) -> None:
-        self._inner.close()
-
-
-class ReplayIterator(FlowIterator):
-    """Iterates a flow whose `__iter__` is an ordinary generator; the state counts what came out.
-
-    Such a generator reads its inputs by `iter(self.ds)` and, in an `RNGDataFlow`, its numbers from
-    `self.rng`. Both belong to the flow object, which other iterators use as well, so they are put
-    in place for the duration of each step, and put aside after it.
+    `key` is the name of the count in the state; None leaves it out.
     """
 
-    def __init__(self, flow: DataFlow, pass_: Pass):
-        self._flow, self._pass = flow, pass_
-        below = {id(x): x for x in (*flow.inputs(), getattr(flow, "ds", None)) if x is not None}
-        self._inputs = list(below.values())
-        self._open()
-
-    def _open(self) -> None:
-        self._count = 0
-        self._next_passes = [self._pass] * len(self._inputs)
-        self._rng = self._flow.pass_rng(self._pass)
-        self._source: Iterator[Any] = self._step(lambda: iter(self._flow.generate()))
-
-    def _step(self, action: Callable[[], Any]) -> Any:
-        flow, outer = self._flow, self._flow._generating
-        flow._generating = self._pass
-        if self._rng is not None:
-            flow.rng = self._rng  # type: ignore[attr-defined]
-        for below, pass_ in zip(self._inputs, self._next_passes, strict=True):
-            below._next_pass = pass_
-        try:
-            return action()
-        finally:
-            flow._generating = outer
-            self._next_passes = [below._next_pass for below in self._inputs]
-
-    def __next__(self) -> Any:
-        datapoint = self._step(self._source.__next__)
-        self._count += 1
-        return datapoint
+    def __init__(self, source: FlowIterator, key: str | None):
+        self.input, self.key, self.count = source, key, 0
 
     def state(self) -> State:
-        return {"count": self._count}
+        if self.key is None:
+            return self.input.state()
+        return {"input": self.input.state(), self.key: self.count}
 
     def restore(self, state: State) -> None:
-        self.close()
-        self._open()
-        for _ in range(state["count"]):
-            try:
-                self._step(self._source.__next__)
-            except StopIteration:
-                raise ValueError(
-                    f"cannot go to datapoint {state['count']}: the flow ended after {self._count}; "
-                    "was the state taken from another data set?"
-                ) from None
-            self._count += 1
+        if self.key is None:
+            self.input.restore(state)
+        else:
+            self.input.restore(state["input"])
+            self.count = state[self.key]
 
     def close(self) -> None:
-        close = getattr(self._source, "close", None)
-        if close:
-            close()
-        self._source = iter(())
+        self.input.close()
 
 
-class OnePass:
-    """A generator, or another iterator: what can be iterated only once."""
+class InputsIterator(FlowIterator):
+    """Base of iterators over several inputs: the state is the inputs' states and a count."""
 
-    def __init__(self, source: Iterator[Any]):
-        self.source = source
-        self.begun = False
+    counts = True  # whether the state includes the count
 
-    def begin(self) -> FlowIterator:
-        kind, closed = type(self.source).__name__, False
-        if inspect.isgenerator(self.source):
-            closed = inspect.getgeneratorstate(self.source) == inspect.GEN_CLOSED
-        if self.begun or closed:
-            raise RuntimeError(
-                f"this {kind} {'is exhausted' if closed else 'has been begun before'}: it can be "
-                f"iterated only once. Pass the function that makes it, which every epoch calls "
-                "again: DataFromGenerator(function)"
-            )
-        self.begun = True
-        return _Consumed(self.source)
+    def __init__(self, flows: Sequence[DataFlow], epoch: Epoch):
+        self.inputs = [flow.open(epoch.input(which)) for which, flow in enumerate(flows)]
+        self.count = 0
+
+    def state(self) -> State:
+        states = [source.state() for source in self.inputs]
+        return {"count": self.count, "inputs": states} if self.counts else {"inputs": states}
+
+    def restore(self, state: State) -> None:
+        for source, saved in zip(self.inputs, state["inputs"], strict=True):
+            source.restore(saved)
+        self.count = state.get("count", 0)
+
+    def close(self) -> None:
+        for source in self.inputs:
+            source.close()
 
 
-class _Consumed(FlowIterator):
-    """Restores forwards only, by dropping what lies between."""
+class _Running(threading.local):
+    """The `ReplayIterator` whose generator runs in this thread at this moment."""
 
-    def __init__(self, source: Iterator[Any]):
-        self._source, self._count = source, 0
+    replay: ReplayIterator | None = None
 
-    def __next__(self) -> Any:
-        datapoint = next(self._source)
-        self._count += 1
-        return datapoint
+
+running = _Running()
+
+
+class CountIterator(FlowIterator):
+    """Base of iterators that only go forwards: the state is the number of datapoints so far.
+
+    A state is restored by dropping the datapoints before it.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
 
     def state(self) -> State:
         return {"count": self._count}
@@ -243,25 +227,88 @@ class _Consumed(FlowIterator):
         if state["count"] < self._count:
             raise ValueError(
                 f"cannot go back from datapoint {self._count} to {state['count']} of something "
-                "that can be iterated only once; pass the function that makes it to "
-                "DataFromGenerator"
+                "that can be iterated only once"
             )
         while self._count < state["count"]:
-            if next(self._source, self) is self:
+            try:
+                self.draw()
+            except StopIteration:
                 raise ValueError(
-                    f"cannot go to datapoint {state['count']}: there were only {self._count}"
-                )
-            self._count += 1
+                    f"cannot go to datapoint {state['count']}: the flow ended after {self._count}; "
+                    "was the state taken from another data set?"
+                ) from None
+
+
+class OnceIterator(CountIterator):
+    """Iterates over a generator, or another iterator, that cannot be begun again."""
+
+    def __init__(self, source: Iterator[Any]):
+        super().__init__()
+        self._source = source
+
+    def draw(self) -> Any:
+        datapoint = next(self._source)
+        self._count += 1
+        return datapoint
 
     def close(self) -> None:
-        close = getattr(self._source, "close", None)
-        if close:
-            close()
+        if hasattr(self._source, "close"):
+            self._source.close()
         self._source = iter(())
 
 
+class ReplayIterator(OnceIterator):
+    """Iterates over a generator, which it runs from the beginning to restore a state.
+
+    While it runs, `iter(flow)` of any other flow begins the epoch that is replayed, and
+    `RNGDataFlow.rng` belongs to that epoch.
+    """
+
+    def __init__(self, epoch: Epoch, begin: Callable[[], Iterator[Any]]):
+        self._epoch, self._begin = epoch, begin
+        self._open()
+
+    def _open(self) -> None:
+        self._count = 0
+        self._begun: dict[int, int] = {}  # how often each input was begun, by the flow's id
+        self._generators: dict[int, Any] = {}  # of random numbers, by the flow's id
+        self._source: Iterator[Any] = self._run(self._begin)
+
+    def _run(self, action: Callable[[], Any]) -> Any:
+        outer, running.replay = running.replay, self
+        try:
+            return action()
+        finally:
+            running.replay = outer
+
+    def next_epoch(self, flow: DataFlow) -> Epoch:
+        """The epoch in which the generator begins `flow`: a second time, it is the next one."""
+        times = self._begun[id(flow)] = self._begun.get(id(flow), -1) + 1
+        return self._epoch.at(self._epoch.number + times)
+
+    def generator(self, flow: Any) -> Any:
+        """The random generator of an `RNGDataFlow` for the epoch that is replayed."""
+        if id(flow) not in self._generators:
+            self._generators[id(flow)] = flow.generator(self._epoch)
+        return self._generators[id(flow)]
+
+    def draw(self) -> Any:
+        outer, running.replay = running.replay, self
+        try:
+            datapoint = next(self._source)
+        finally:
+            running.replay = outer
+        self._count += 1
+        return datapoint
+
+    def restore(self, state: State) -> None:
+        self.close()
+        self._open()
+        super().restore(state)
+
+
 def checked_index(index: Any, size: int) -> int:
-    """The index of a state, if a flow of `size` datapoints has that position (the end included)."""
+    """The index of a state, if a flow of `size` datapoints has that position or ends there."""
     if not isinstance(index, int) or not 0 <= index <= size:
         raise ValueError(
             f"cannot go to datapoint {index}: the flow has {size}; was the state taken from "

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from towerpack.core import tree
+from towerpack.dataflow.epoch import Allocate
 
-Allocate = Callable[[tuple[int, ...], np.dtype], np.ndarray]
-"""Makes an uninitialized array of a shape and dtype: `numpy.empty`, or a place in shared memory."""
-
-SMALL_ROW = 4096  # bytes: below, one more copy costs less than a numpy assignment for each row
+SMALL_ROW = 4096  # bytes: below this, another copy costs less than a numpy assignment for each row
 SCALARS = (bool, int, float, str, bytes)
 
 _shape, _dtype = attrgetter("shape"), attrgetter("dtype")
 
 
 class BatchError(ValueError):
-    """Datapoints do not fit into one batch; the message names the component and the datapoint."""
+    """Datapoints do not form one batch; the message names the component and the datapoint."""
 
 
 class DroppedDatapoint(BatchError, LookupError):
-    """A datapoint was asked for by its index, but the flow drops it."""
+    """A datapoint was requested by its index, but the flow drops it."""
 
     def __init__(self, index: int, asked_by: str | None = None):
         if asked_by is None:
@@ -32,9 +30,9 @@ class DroppedDatapoint(BatchError, LookupError):
         else:
             message = (
                 f"datapoint {index} was dropped by a function that returned None, so {asked_by} "
-                "cannot find its datapoints by index. Drop them in a FilterData, which says so in "
-                "advance, or map in workers with MultiProcessMapData(ds, num_proc, func) before "
-                "this stage"
+                "cannot find its datapoints by index. Drop them in a FilterData, which announces "
+                "it, or map in workers with MultiProcessMapData(ds, num_proc, func) before this "
+                "stage"
             )
         super().__init__(message)
         self.index, self.asked_by = index, asked_by
@@ -51,9 +49,9 @@ def stack_rows(
     """One batch from datapoints of equal structure: each component gets a new first axis.
 
     Python ints become int32 (int64 where they do not fit), floats float32, bools bool, strings
-    unicode; arrays keep their dtype. What cannot be stacked exactly is refused: different shapes or
-    dtypes, Python objects, and None, a dropped datapoint. `indices` are the datapoints' numbers,
-    for error messages.
+    unicode; arrays keep their dtype. Values that cannot be stacked exactly are refused: different
+    shapes or dtypes, Python objects, and None (a dropped datapoint). `indices` are the datapoints'
+    numbers, for error messages.
 
     >>> stack_rows([[np.zeros(2), 1], [np.ones(2), 2]])
     [array([[0., 0.],
@@ -88,7 +86,7 @@ def stack_rows(
 
 
 def list_rows(rows: Sequence[Any], indices: Sequence[int] | np.ndarray | None = None) -> Any:
-    """One batch that holds a list for each component, whatever the components are.
+    """One batch with a list for each component, which may be of any type.
 
     >>> list_rows([["a", 1], ["bc", 2]])
     [['a', 'bc'], [1, 2]]
@@ -130,21 +128,8 @@ def stack_column(column: Sequence[Any], allocate: Allocate, path: str, indices: 
 
 
 def _is_arraylike(value: Any) -> bool:
-    """Whether it is a tensor of another library, or a picture of PIL."""
+    """Whether it is a tensor of another library, or an image of PIL."""
     return hasattr(value, "__array__") or hasattr(value, "__array_interface__")
-
-
-def check_structure(first: Any, row: Any, numbers: tuple[int, int]) -> None:
-    """Raises BatchError where a row's structure is not that of its batch's first."""
-    if row is None or type(row) is not type(first) or len(row) != len(first):
-        raise _structure_error([first, row], numbers)
-
-
-def check_alike(first: np.ndarray, value: Any, path: str, numbers: tuple[int, int]) -> None:
-    """Raises BatchError where an array's shape or dtype is not that of its batch's first."""
-    same = type(value) is np.ndarray and value.shape == first.shape
-    if not same or value.dtype != first.dtype:
-        _common_string([first, value], first.shape, first.dtype, path, numbers)
 
 
 def _stack_arrays(
@@ -156,7 +141,7 @@ def _stack_arrays(
     indices: Any,
 ) -> np.ndarray:
     count = len(column)
-    if isinstance(column[0], np.number | np.bool_):  # the type of such a scalar says it all
+    if isinstance(column[0], np.number | np.bool_):  # the type determines shape and dtype
         alike = len(set(map(type, column))) == 1
     else:
         try:
@@ -176,7 +161,7 @@ def _stack_arrays(
             batch.reshape(-1).view(np.uint8)[...] = flat
             return batch
         except (BufferError, TypeError, ValueError):
-            pass  # not contiguous, or of a dtype without a buffer, like bfloat16: row by row
+            pass  # not contiguous, or a dtype without a buffer, such as bfloat16: row by row
     for row, value in enumerate(column):
         batch[row] = value
     return batch
@@ -185,7 +170,7 @@ def _stack_arrays(
 def _common_string(
     column: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype, path: str, indices: Any
 ) -> np.dtype:
-    """The dtype of strings as wide as the widest; an error for all else that is not alike."""
+    """The dtype of the widest string; raises an error for other differences."""
     for row, value in enumerate(column):
         found = getattr(value, "shape", None), getattr(value, "dtype", None)
         same_kind = isinstance(found[1], np.dtype) and found[1].kind == dtype.kind
@@ -203,7 +188,7 @@ def _stack_scalars(
     column: Sequence[Any], allocate: Allocate, path: str, indices: Any
 ) -> np.ndarray:
     kinds = set(map(type, column))
-    if not kinds <= set(SCALARS):  # subclasses (an IntEnum) count as what they are
+    if not kinds <= set(SCALARS):  # subclasses, such as an IntEnum, count as their base
         kinds = {next((k for k in SCALARS if isinstance(x, k)), type(x)) for x in column}
     if kinds == {int}:
         dtype = _integer_dtype(column, path, indices)
@@ -263,7 +248,7 @@ def _structure_error(rows: Sequence[Any], indices: Any) -> BatchError:
             return DroppedDatapoint(_number(row, indices), "a batch")
         found = tree.difference(rows[0], value)
         if found:
-            hint = "a list is taken for components: make an array of it in a MapData"
+            hint = "a list is read as components: convert it to an array in a MapData"
             return BatchError(
                 f"datapoint {_number(row, indices)} is not built like the first of its batch: "
                 f"{found}{f' ({hint})' if 'components' in found else ''}"

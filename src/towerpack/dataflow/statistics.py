@@ -1,49 +1,45 @@
-"""What each stage has cost so far: datapoints and nanoseconds, counted always and cheaply.
+"""What each stage of a pipeline has delivered and cost.
 
-Every flow has `flow.statistics`, a `Counter` of what its `get_rows`, `gather` and its iterators'
-`__next__` have delivered and how long that took, inputs included. Those are called once per batch
-or chunk wherever speed matters, so counting costs nothing to speak of; a single `get` is not
-counted. `DataFlow` and `FlowIterator` see to it that every subclass is counted, also a user's.
+Every flow has `flow.statistics`, a `Counter` of the datapoints that `read`, `read_batch` and its
+iterators' `__next__` have delivered and of the time that this took, inputs included. Where speed
+matters these are called once per batch or chunk, so counting costs next to nothing. A datapoint
+that is read alone by its index is not counted.
 
 The protocol for stages whose inputs run in other processes or threads:
 
-- A worker iterates its own copy of the flow, whose counters begin at zero. Now and then it sends
-  `snapshot(ds)`, a list of small lists of ints, and the parent adds it to its own copy by
-  `merge(ds, new, old)`, where `old` is what it got from that worker before. So the counters of the
+- A worker iterates over its own copy of the flow, whose counters begin at zero. Now and then it
+  sends `snapshot(ds)`, a list of small lists of ints. The parent adds it to its own copy by
+  `merge(ds, new, old)`, where `old` is the previous snapshot of that worker. So the counters of the
   flows below a parallel stage are sums over the workers, in worker time.
 - The stage itself implements `parallel_statistics() -> ParallelStatistics`: one
-  `WorkerStatistics` for each worker, and how full the queue towards the consumer was. By having
-  that method it says that the time of its inputs is not part of its own.
+  `WorkerStatistics` for each worker, and how full the queue to the consumer was. A stage with this
+  method states that the time of its inputs is not part of its own.
 """
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from threading import get_ident
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from towerpack.dataflow.base import DataFlow, FlowIterator, Pass
+    from towerpack.dataflow.base import DataFlow
 
 clock = time.perf_counter_ns
 
 
 class Counter:
-    """How many datapoints a stage has delivered, and the nanoseconds it took, inputs included.
+    """The datapoints that a stage has delivered, and the nanoseconds this took, inputs included.
 
-    A copy begins at zero. Counts of a stage that several threads use at once are approximate: no
-    lock is worth its price here.
+    A copy begins at zero. If several threads use a stage, its counts are approximate: a lock would
+    cost too much.
     """
 
-    __slots__ = ("datapoints", "nanoseconds", "ready", "thread")
+    __slots__ = ("datapoints", "nanoseconds")
 
     def __init__(self) -> None:
         self.datapoints = self.nanoseconds = 0
-        self.thread = 0  # of the measured call that is under way
-        self.ready = False  # whether the stage was prepared in this process, see `prepare`
 
     def add(self, datapoints: int, begun: int) -> None:
         """Counts what was delivered since that moment of `clock`."""
@@ -53,19 +49,16 @@ class Counter:
     def __reduce__(self) -> tuple[type[Counter], tuple[()]]:
         return Counter, ()
 
-    def __repr__(self) -> str:
-        return f"Counter({self.datapoints} datapoints, {self.nanoseconds / 1e9:.3f} s)"
-
 
 @dataclass(frozen=True)
 class WorkerStatistics:
-    """One worker of a parallel stage: what it is, and where its time went."""
+    """One worker of a parallel stage, and how it spent its time."""
 
     number: int
     pid: int | None  # None for a thread, or for num_proc=0
     busy_seconds: float  # computing datapoints
-    wait_seconds: float  # for tasks, or for room in the queue
-    memory_bytes: int  # of its own, not shared with others; 0 where unknown
+    wait_seconds: float  # for tasks, or for space in the queue
+    memory_bytes: int  # not shared with other processes; 0 if unknown
     datapoints: int = 0
 
 
@@ -74,7 +67,7 @@ class ParallelStatistics:
     """The workers of one parallel stage and the queue from them to the consumer."""
 
     workers: list[WorkerStatistics] = field(default_factory=list)
-    queue_fill: float = 0.0  # mean over the consumer's looks: at 0 it waits, at 1 the workers do
+    queue_fill: float = 0.0  # mean; at 0 the consumer waits, at 1 the workers do
     queue_size: int = 0  # datapoints, batches or chunks that fit in
 
 
@@ -110,104 +103,89 @@ def snapshot(flow: DataFlow) -> list[list[int]]:
 def merge(
     flow: DataFlow, new: Sequence[Sequence[int]], old: Sequence[Sequence[int]] | None = None
 ) -> None:
-    """Adds to this process's counters what a worker has counted since its snapshot `old`."""
+    """Adds what a worker has counted since its snapshot `old` to the counters of this process."""
     stages = walk(flow)
     if len(new) != len(stages):
         raise ValueError(f"expected a snapshot of {len(stages)} stages, received {len(new)}")
-    for i, stage in enumerate(stages):
-        stage.statistics.datapoints += new[i][0] - (old[i][0] if old else 0)
-        stage.statistics.nanoseconds += new[i][1] - (old[i][1] if old else 0)
+    for stage, now, before in zip(stages, new, old or [[0, 0]] * len(new), strict=True):
+        stage.statistics.datapoints += now[0] - before[0]
+        stage.statistics.nanoseconds += now[1] - before[1]
 
 
-def prepare(flow: DataFlow) -> None:
-    """Calls `reset_state` of the stages that have one, once in the process that uses them.
+UNASSIGNED = Counter()
+"""The counter of iterators that no flow has opened yet."""
 
-    Flows of old scripts open their files there. What runs in workers is prepared by them.
+
+@dataclass(frozen=True)
+class StageCost:
+    """The cost of one stage, without its inputs."""
+
+    label: str
+    depth: int  # 0 for the last stage of the pipeline
+    workers: int  # that run this stage; 0 for the consumer's process
+    parallel: bool  # its time is spent waiting for the workers below it
+    datapoints: int
+    seconds: float  # without its inputs; summed over the workers
+    batches: bool = False  # whether its datapoints are batches
+    external: bool = False  # whether it waits for datapoints of other programs
+
+    @property
+    def load(self) -> float:
+        """Seconds that each worker, or this process, has spent in the stage."""
+        return self.seconds / max(1, self.workers)
+
+    @property
+    def microseconds(self) -> float:
+        """The cost of each datapoint that the stage delivered."""
+        return self.seconds / self.datapoints * 1e6 if self.datapoints else 0.0
+
+
+def stage_costs(flow: DataFlow, since: Sequence[Sequence[int]] | None = None) -> list[StageCost]:
+    """The cost of each stage, the last first, counted from an earlier `snapshot(flow)`.
+
+    Stages below a parallel one count the time of all workers together. Single datapoints that are
+    read by index are not counted: their time belongs to the stage above.
     """
-    if not flow.statistics.ready:
-        flow.statistics.ready = True
-        flow.reset_state()
-    if not isinstance(flow, Parallel):
-        for below in flow.inputs():
-            prepare(below)
+    stages = walk(flow)
+    now = snapshot(flow)
+    before = since or [[0, 0]] * len(stages)
+    spent = {
+        id(stage): (new[0] - old[0], new[1] - old[1])
+        for stage, new, old in zip(stages, now, before, strict=True)
+    }
+    costs: list[StageCost] = []
+    seen: set[int] = set()
+
+    def visit(stage: DataFlow, depth: int, workers: int) -> None:
+        if id(stage) in seen:
+            return
+        seen.add(id(stage))
+        datapoints, nanoseconds = spent[id(stage)]
+        below = workers
+        if isinstance(stage, Parallel):
+            below = max(1, len(stage.parallel_statistics().workers))
+        else:
+            nanoseconds -= sum(spent[id(source)][1] for source in stage.inputs())
+        costs.append(
+            StageCost(
+                label=stage.label(),
+                depth=depth,
+                workers=workers,
+                parallel=isinstance(stage, Parallel),
+                datapoints=datapoints,
+                seconds=max(0, nanoseconds) / 1e9,
+                batches=stage.batching() is not None,
+                external=stage.external,
+            )
+        )
+        for source in stage.inputs():
+            visit(source, depth + 1, below)
+
+    visit(flow, 0, 0)
+    return costs
 
 
-def measured(method: Callable[..., Any]) -> Callable[..., Any]:
-    """`get_rows` or `gather` of a flow, counted."""
-
-    @functools.wraps(method)
-    def measured(self: DataFlow, indices: Sequence[int], pass_: Pass) -> Any:
-        counter, thread = self.statistics, get_ident()
-        if not counter.ready:
-            prepare(self)
-        if counter.thread == thread:  # one measured method of the stage calls the other
-            return method(self, indices, pass_)
-        counter.thread = thread
-        begun = clock()
-        try:
-            return method(self, indices, pass_)
-        finally:
-            counter.add(len(indices), begun)
-            counter.thread = 0
-
-    return measured
-
-
-def measured_rows(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    """`each_row` of a flow, counted."""
-
-    @functools.wraps(method)
-    def measured_rows(self: DataFlow, indices: Sequence[int], pass_: Pass) -> Iterator[Any]:
-        if not self.statistics.ready:
-            prepare(self)
-        rows = method(self, indices, pass_)
-        if self.statistics.thread == get_ident():  # asked for by the stage's own `gather`
-            return rows
-        return _counted(rows, self.statistics, get_ident())
-
-    return measured_rows
-
-
-def _counted(rows: Iterator[Any], counter: Counter, thread: int) -> Iterator[Any]:
-    """The same rows; the time that they take is the counter's, that of their consumer is not."""
-    try:
-        begun, counter.thread = clock(), thread
-        for row in rows:
-            counter.thread = 0
-            counter.add(1, begun)
-            yield row
-            begun, counter.thread = clock(), thread
-    finally:
-        counter.thread = 0
-
-
-def measured_iterator(method: Callable[..., FlowIterator]) -> Callable[..., FlowIterator]:
-    """`iterator` of a flow: what it returns counts for this flow, unless it does for another."""
-
-    @functools.wraps(method)
-    def measured_iterator(self: DataFlow, pass_: Pass) -> FlowIterator:
-        if not self.statistics.ready:
-            prepare(self)
-        iterator = method(self, pass_)
-        if iterator.counter is NOBODY:
-            iterator.counter = self.statistics
-        return iterator
-
-    return measured_iterator
-
-
-def measured_next(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`__next__` of an iterator, counted."""
-
-    @functools.wraps(method)
-    def measured_next(self: FlowIterator) -> Any:
-        begun = clock()
-        datapoint = method(self)
-        self.counter.add(1, begun)
-        return datapoint
-
-    return measured_next
-
-
-NOBODY = Counter()
-"""The counter of iterators that belong to no stage yet."""
+def slowest(costs: Sequence[StageCost]) -> StageCost | None:
+    """The stage that takes longest in the process or worker that runs it."""
+    working = [cost for cost in costs if not cost.parallel and cost.seconds > 0]
+    return max(working, key=lambda cost: cost.load, default=None)

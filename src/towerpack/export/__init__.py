@@ -4,9 +4,9 @@ from towerpack.export.compare import ExportError
 from towerpack.export.exporter import ModelExporter
 from towerpack.export.foreign.caffe import caffe_to_tower, load_caffe
 from towerpack.export.foreign.graph import load_graph
+from towerpack.export.format import ExportReport, GraphListing
 from towerpack.export.inference_graph import Signature
 from towerpack.export.open_export import Export, list_graph, open_export
-from towerpack.export.record import ExportReport, GraphListing
 
 __all__ = [
     "Export",

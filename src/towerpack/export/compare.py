@@ -1,21 +1,20 @@
-"""The check of an export: two runtimes are run on the same inputs, and their outputs compared."""
+"""The check of an export: runs two runtimes on the same inputs and compares their outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-# A model in some runtime: a function from arrays by key to arrays by key.
-Runner = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+from towerpack.export.format import Runner
 
-BATCH = 2  # more than one row, so that a batch size fixed by mistake is found
-SIZE = 32  # of other dimensions that the signature leaves open
+BATCH = 2  # more than one row, to detect a batch size that was fixed by mistake
+SIZE = 32  # of other dimensions that are open in the signature
 
 
 class ExportError(RuntimeError):
-    """An export did not reproduce the tower's own numbers; no file was left."""
+    """An export could not be made, or differs from the tower; no file was written."""
 
 
 def largest_difference(
@@ -53,7 +52,7 @@ def _difference(expected: np.ndarray, received: np.ndarray) -> float:
     same = (expected == received) | (np.isnan(expected) & np.isnan(received))
     finite = expected[np.isfinite(expected)]
     scale = max(1.0, float(np.max(np.abs(finite), initial=0)))
-    with np.errstate(invalid="ignore"):  # infinity less infinity: they are the same
+    with np.errstate(invalid="ignore"):  # infinity minus infinity is NaN, but `same` covers it
         return float(np.max(np.where(same, 0.0, np.abs(expected - received)))) / scale
 
 
@@ -81,7 +80,7 @@ def checked_difference(
     return largest
 
 
-def probe_inputs(specs: Sequence[Any], given: Any = None, batch: int = BATCH) -> dict[str, Any]:
+def probe_inputs(specs: Sequence[Any], given: Any = None) -> dict[str, Any]:
     """The given arrays by key, or random ones for these specs, which are the same in every call.
 
     Random uint8 values are drawn from the whole range, floats from [0, 1). Other integers are zero,
@@ -90,7 +89,7 @@ def probe_inputs(specs: Sequence[Any], given: Any = None, batch: int = BATCH) ->
     if given is not None:
         return _given(specs, given)
     rng = np.random.default_rng(0)
-    return {spec.name: _random(spec, rng, batch) for spec in specs}
+    return {spec.name: _random(spec, rng) for spec in specs}
 
 
 def _given(specs: Sequence[Any], given: Any) -> dict[str, Any]:
@@ -108,14 +107,14 @@ def _given(specs: Sequence[Any], given: Any) -> dict[str, Any]:
     return {name: np.asarray(array) for name, array in zip(names, arrays, strict=True)}
 
 
-def _random(spec: Any, rng: np.random.Generator, batch: int) -> np.ndarray:
+def _random(spec: Any, rng: np.random.Generator) -> np.ndarray:
     if spec.shape.rank is None:
         raise ValueError(
             f"expected a probe, because the input {spec.name!r} has no known rank: pass "
             "probe=[array, ...]"
         )
     shape = [
-        (batch if place == 0 else SIZE) if size is None else size
+        (BATCH if place == 0 else SIZE) if size is None else size
         for place, size in enumerate(spec.shape)
     ]
     dtype = np.dtype(spec.dtype.as_numpy_dtype)
@@ -127,16 +126,16 @@ def _random(spec: Any, rng: np.random.Generator, batch: int) -> np.ndarray:
         return np.zeros(shape, dtype)
     raise ValueError(
         f"expected a probe for inputs of type {spec.dtype.name}, like {spec.name!r}, which cannot "
-        "be made up: pass probe=[array, ...] to check the export with"
+        "be generated: pass probe=[array, ...] to check the export with"
     )
 
 
 def trial_batches(
     inputs: Mapping[str, np.ndarray], specs: Sequence[Any]
 ) -> Iterator[Mapping[str, np.ndarray]]:
-    """The inputs as a model with these specs takes them.
+    """Splits the inputs into batches that a model with these specs accepts.
 
-    If the batch size is open: all rows at once, then the first row alone. If it is fixed: all rows
+    With an open batch size: all rows at once, then the first row alone. With a fixed one: all rows
     in batches of that size. If the inputs have no common batch size: the inputs as they are.
     """
     sizes = {spec.shape[0] if spec.shape.rank else 0 for spec in specs}
@@ -153,7 +152,7 @@ def trial_batches(
 
 
 def in_batches(inputs: Mapping[str, np.ndarray], size: int) -> Iterator[dict[str, np.ndarray]]:
-    """All rows in batches of this size; the last one is filled up with the first rows.
+    """All rows in batches of this size; the last batch is filled with the first rows.
 
     >>> [batch["x"].tolist() for batch in in_batches({"x": np.array([1, 2, 3])}, 2)]
     [[1, 2], [3, 1]]

@@ -1,6 +1,6 @@
-"""A trained tower in the formats of other runtimes, each checked before it gets its name.
+"""Exports a trained tower to other runtimes; a file gets its name after it has been checked.
 
-A new format is registered here: with its method, and in the tables below the class.
+To add a format, give `ModelExporter` a method and add the format to the tables below the class.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from towerpack.core.files import atomic_directory, fsync_path
 from towerpack.export import frozen_graph, litert, onnx_model, saved_model, weights
 from towerpack.export.compare import (
     ExportError,
-    Runner,
     checked_difference,
     probe_inputs,
     trial_batches,
 )
+from towerpack.export.format import ExportReport, GraphListing, Runner, size_of, write_record
 from towerpack.export.inference_graph import InferenceGraph, Signature, build
-from towerpack.export.record import ExportReport, GraphListing, size_of, write_record
 from towerpack.predict import PredictConfig
 
 
@@ -79,7 +78,11 @@ class ModelExporter:
             saved_model.write_saved_model(graphs, directory)
             difference = 0.0
             for name, graph in graphs.items():
-                inputs = self._inputs if name == signature_name else self._inputs_for(graph)
+                inputs = self._inputs
+                if name != signature_name:
+                    keys = {spec.name for spec in graph.specs}
+                    known = isinstance(self.probe, Mapping) and keys <= set(self.probe)
+                    inputs = probe_inputs(graph.specs, self.probe if known else None)
                 runner = saved_model.open_saved_model(directory, name)
                 found = checked_difference(
                     graph,
@@ -90,7 +93,7 @@ class ModelExporter:
                 )
                 difference = max(difference, found)
         tensors = saved_model.signature_tensors(Path(path))
-        tensors = {name: tensors[name] for name in graphs}  # the main one first
+        tensors = {name: tensors[name] for name in graphs}  # the main signature first
         specs = self.graph.specs
         return self._report(path, "saved_model", difference, tolerance, specs, signatures=tensors)
 
@@ -180,11 +183,6 @@ class ModelExporter:
 
         return self._file(path, "weights", write, reopen, tolerance)
 
-    def _inputs_for(self, graph: InferenceGraph) -> dict[str, np.ndarray]:
-        names = {spec.name for spec in graph.specs}
-        given = self.probe if isinstance(self.probe, Mapping) and names <= set(self.probe) else None
-        return probe_inputs(graph.specs, given)
-
     def _file(
         self,
         path: str | Path,
@@ -195,15 +193,15 @@ class ModelExporter:
         specs: Sequence[Any] | None = None,
         **more: Any,
     ) -> ExportReport:
-        """Checks the content and then gives the file its name.
+        """Writes the content, checks it, and then gives the file its name.
 
         `content` may be a function that writes the file; `specs` are the inputs if they are not
         those of the graph. Without `reopen` the file is not checked.
         """
         path, specs = Path(path), specs or self.graph.specs
         path.parent.mkdir(parents=True, exist_ok=True)
-        # In the same directory, so that the file can be renamed, and with the final name, whose
-        # suffix tells readers the format.
+        # In the same directory, so that the file can be renamed, and with the final name, because
+        # its suffix determines the format.
         with tempfile.TemporaryDirectory(prefix=".exporting-", dir=path.parent) as scratch:
             written = Path(scratch, path.name)
             if callable(content):
@@ -212,31 +210,23 @@ class ModelExporter:
                 written.write_bytes(content)
             difference = None
             if reopen is not None:
-                difference = self._difference(reopen, written, tolerance, name, specs)
+                batches = list(trial_batches(self._inputs, specs))
+                try:
+                    runner = reopen(written)
+                    difference = checked_difference(
+                        self.graph, runner, batches, tolerance, f"the {name}"
+                    )
+                except (ExportError, ImportError):
+                    raise
+                except Exception as error:  # every runtime has its own exceptions
+                    raise ExportError(
+                        f"the {name} was converted, but its runtime cannot run it; nothing was "
+                        f"written: {type(error).__name__}: {error}"
+                    ) from error
             fsync_path(written)
             os.replace(written, path)
         fsync_path(path.parent)
         return self._report(path, name, difference, tolerance, specs, **more)
-
-    def _difference(
-        self,
-        reopen: Callable[[Path], Runner],
-        written: Path,
-        tolerance: float,
-        name: str,
-        specs: Sequence[Any],
-    ) -> float:
-        batches = list(trial_batches(self._inputs, specs))
-        try:
-            runner = reopen(written)
-            return checked_difference(self.graph, runner, batches, tolerance, f"the {name}")
-        except (ExportError, ImportError):
-            raise
-        except Exception as error:  # each runtime has its own exceptions
-            raise ExportError(
-                f"the {name} was converted, but its runtime cannot run it; nothing was written: "
-                f"{type(error).__name__}: {error}"
-            ) from error
 
     def _report(
         self,

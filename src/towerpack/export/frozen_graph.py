@@ -11,13 +11,13 @@ from google.protobuf import text_format
 
 from towerpack._tensorflow import tf, v1
 from towerpack.core.optional import require
-from towerpack.export.compare import ExportError, Runner
+from towerpack.export.compare import ExportError
+from towerpack.export.format import Runner
 from towerpack.export.inference_graph import InferenceGraph, reachable
 from towerpack.tower.traced import prune
 
 TOLERANCE = 1e-5
 TEXT_SUFFIX = ".pbtxt"
-LARGEST_GROWTH = 1 << 20  # bytes: a `tf.zeros` of a gigabyte stays the operation that it is
 
 
 def frozen_graph(graph: InferenceGraph, optimize: bool = True) -> Any:
@@ -38,7 +38,7 @@ def freeze(concrete: Any) -> Any:
     """
     convert = require("tensorflow.python.framework.convert_to_constants", extra="tf")
     for key in concrete.graph.get_all_collection_keys():
-        concrete.graph.clear_collection(key)  # TensorFlow would only warn about variables in them
+        concrete.graph.clear_collection(key)  # otherwise TensorFlow warns about variables in them
     try:
         # Lowered to TensorFlow 1's Switch and Merge, loops give wrong results and converters cannot
         # read them; as functions they are what TensorFlow 2 itself runs.
@@ -64,96 +64,19 @@ def _add_identity(graph_def: Any, key: str, name: str, graph: InferenceGraph) ->
 def fold_constants(graph_def: Any, output_names: list[str]) -> Any:
     """Computes operations that depend only on constants, and prunes the graph to the outputs.
 
-    Operations with state (random numbers, for example) or control inputs stay. TensorFlow also
-    folds constants when it loads a graph, but other readers of a `.pb` file do not, and they may
-    lack the operations that are folded away.
+    Operations with state (random numbers, for example) stay. TensorFlow also folds constants when
+    it loads a graph, but other readers of a `.pb` file do not, and they may lack the operations
+    that are folded away. TensorFlow's optimizer has no public interface; this is its only use.
     """
+    optimizer = require("tensorflow.python.grappler.tf_optimizer", extra="tf")
     with tf.Graph().as_default() as graph:
         tf.graph_util.import_graph_def(graph_def, name="")
-        operations = graph.get_operations()
-    candidates: dict[str, Any] = {}
-    for operation in operations:  # in the order of a GraphDef, which need not be topological
-        _collect(operation, candidates)
-    folded = _accepted(_evaluate(graph_def, candidates), candidates)
-    renamed: dict[str, str] = {}
-    made = []
-    for name, values in folded.items():
-        for number, value in enumerate(values):
-            new = name if number == 0 else f"{name}/folded_{number}"
-            renamed[f"{name}:{number}"] = new
-            made.append(_constant(new, value))
-    result = v1.GraphDef(library=graph_def.library, versions=graph_def.versions)
-    for node in graph_def.node:
-        if node.name not in folded:
-            kept = result.node.add()
-            kept.CopyFrom(node)
-            inputs = [renamed.get(edge, edge) for edge in node.input]
-            del kept.input[:]
-            kept.input.extend(inputs)
-    result.node.extend(made)
-    result = reachable(result, output_names)
-    if not _uses_functions(result):
-        result.ClearField("library")
-    return result
-
-
-def _collect(operation: Any, candidates: dict[str, Any]) -> bool:
-    """Whether the operation's value is known; adds it to the candidates if it can be folded."""
-    if operation.name in candidates:
-        return True
-    if operation.op_def.is_stateful or operation.control_inputs:
-        return False
-    if operation.type == "Const" or not operation.inputs:
-        return bool(operation.type == "Const")
-    if any(tensor.dtype in (tf.resource, tf.variant) for tensor in operation.outputs):
-        return False
-    if not all(_collect(tensor.op, candidates) for tensor in operation.inputs):
-        return False
-    candidates[operation.name] = operation
-    return True
-
-
-def _evaluate(graph_def: Any, candidates: dict[str, Any]) -> dict[str, list[np.ndarray]]:
-    names = [t.name for operation in candidates.values() for t in operation.outputs]
-    if not names:
-        return {}
-    wrapped = v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph_def, name=""), [])
-    values = wrapped.prune([], [wrapped.graph.as_graph_element(name) for name in names])()
-    found: dict[str, list[np.ndarray]] = {name: [] for name in candidates}
-    for name, value in zip(names, values, strict=True):
-        found[name.partition(":")[0]].append(value.numpy())
-    return found
-
-
-def _accepted(
-    values: dict[str, list[np.ndarray]], candidates: dict[str, Any]
-) -> dict[str, list[np.ndarray]]:
-    """Those that are not much larger than what they were computed from."""
-
-    def growth(name: str) -> int:
-        inputs = candidates[name].inputs
-        before = sum(x.dtype.size * (x.shape.num_elements() or 0) for x in inputs)
-        return sum(array.nbytes for array in values[name]) - before
-
-    return {name: arrays for name, arrays in values.items() if growth(name) <= LARGEST_GROWTH}
-
-
-def _constant(name: str, value: np.ndarray) -> Any:
-    tensor = tf.make_tensor_proto(value)
-    node = v1.NodeDef(name=name, op="Const")
-    node.attr["dtype"].type = tensor.dtype
-    node.attr["value"].tensor.CopyFrom(tensor)
-    return node
-
-
-def _uses_functions(graph_def: Any) -> bool:
-    functions = {function.signature.name for function in graph_def.library.function}
-    for node in graph_def.node:
-        if node.op in functions:
-            return True
-        if any(value.HasField("func") or value.list.func for value in node.attr.values()):
-            return True
-    return False
+        meta_graph = v1.train.export_meta_graph(graph=graph)
+    meta_graph.collection_def["train_op"].node_list.value.extend(output_names)  # what to compute
+    config = v1.ConfigProto()
+    config.graph_options.rewrite_options.optimizers.append("constfold")
+    config.graph_options.rewrite_options.min_graph_nodes = -1  # small graphs are optimized too
+    return reachable(optimizer.OptimizeGraph(config, meta_graph), output_names)
 
 
 def serialized(graph_def: Any, path: Path) -> bytes:

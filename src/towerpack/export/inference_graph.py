@@ -1,4 +1,4 @@
-"""What is exported: the part of a tower between some inputs and some outputs, with its variables.
+"""The graph that is exported: the part of a tower between inputs and outputs, with its variables.
 
 Variables that only training needs, such as those of optimizers, are not part of it.
 """
@@ -6,7 +6,7 @@ Variables that only training needs, such as those of optimizers, are not part of
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,7 +125,7 @@ class InferenceGraph:
         return function.get_concrete_function()
 
     def _rebuilt(self, input_names: list[str]) -> Callable[..., dict[str, Any]]:
-        """A function that builds the pruned graph again, without captures that nothing needs."""
+        """A function that builds the pruned graph again, without unused captures."""
         graph = self.pruned.graph
         graph_def = reachable(graph.as_graph_def(), self.output_names)
         needed = {node.name for node in graph_def.node}
@@ -174,8 +174,8 @@ def build(config: PredictConfig, signatures: Mapping[str, Signature]) -> dict[st
     return graphs
 
 
-def reachable(graph_def: Any, output_names: list[str]) -> Any:
-    """The part of a graph that the outputs depend on."""
+def reachable(graph_def: Any, output_names: Sequence[str], replaced: Collection[str] = ()) -> Any:
+    """The part of a graph that the outputs depend on, without what computes `replaced` tensors."""
     by_name = {node.name: node for node in graph_def.node}
     needed: set[str] = set()
     waiting = [get_op_tensor_name(name)[0] for name in output_names]
@@ -183,7 +183,8 @@ def reachable(graph_def: Any, output_names: list[str]) -> Any:
         name = waiting.pop()
         if name not in needed:
             needed.add(name)
-            waiting.extend(node_of(edge) for edge in by_name[name].input)
+            edges = by_name[name].input
+            waiting.extend(node_of(x) for x in edges if get_op_tensor_name(x)[1] not in replaced)
     part = v1.GraphDef(library=graph_def.library, versions=graph_def.versions)
     part.node.extend(node for node in graph_def.node if node.name in needed)
     return part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,10 +12,9 @@ import numpy as np
 
 from towerpack._tensorflow import tf
 from towerpack.core.optional import require
-from towerpack.export.compare import Runner, in_batches
+from towerpack.export.compare import in_batches
+from towerpack.export.format import GraphListing, Runner, quiet
 from towerpack.export.inference_graph import InferenceGraph
-from towerpack.export.quiet import quiet
-from towerpack.export.record import GraphListing
 from towerpack.predict.predictor import inputs_of
 
 Precision = Literal["float32", "float16", "int8"]
@@ -64,24 +63,22 @@ def convert_to_litert(
         if samples is not None:
             samples = [part for sample in samples for part in in_batches(sample, batch_size)]
     convert = functools.partial(_convert, graph, concrete, precision, samples)
-    with quiet():
-        try:
-            return convert(select=False)
-        except Exception as error:  # the converter's class of errors is private
-            if not NEEDS_OTHER_OPS.search(str(error)):
-                raise
-    with quiet():
-        try:
-            return convert(select=True)
-        except Exception as error:
-            unknown = CUSTOM_OPS.search(str(error))
-            if not unknown:
-                raise
-            raise ValueError(
-                "expected operations of LiteRT or of its select-TF-ops set, received others: "
-                f"{unknown[1].strip()}. Leave them out of the inference graph, or write them as a "
-                "custom operation of LiteRT"
-            ) from error
+    try:
+        return convert(select=False)
+    except Exception as error:  # the converter's class of errors is private
+        if not NEEDS_OTHER_OPS.search(str(error)):
+            raise
+    try:
+        return convert(select=True)
+    except Exception as error:
+        unknown = CUSTOM_OPS.search(str(error))
+        if not unknown:
+            raise
+        raise ValueError(
+            "expected operations of LiteRT or of its select-TF-ops set, received others: "
+            f"{unknown[1].strip()}. Leave them out of the inference graph, or write them as a "
+            "custom operation of LiteRT"
+        ) from error
 
 
 def select_tf_ops(content: bytes) -> list[str]:
@@ -163,15 +160,12 @@ def _convert(
     if precision == "float16":
         converter.target_spec.supported_types = [tf.float16]
     if samples is not None:
-
-        def representative() -> Iterator[dict[str, np.ndarray]]:
-            yield from samples
-
-        converter.representative_dataset = representative
+        converter.representative_dataset = lambda: iter(samples)
     if select:
         converter.target_spec.supported_ops = [
             tf.lite.OpsSet.TFLITE_BUILTINS,
             tf.lite.OpsSet.SELECT_TF_OPS,
         ]
-    content: bytes = converter.convert()
+    with quiet():
+        content: bytes = converter.convert()
     return content

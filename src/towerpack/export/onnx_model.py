@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from towerpack.core.optional import require
-from towerpack.export.compare import ExportError, Runner
+from towerpack.export.compare import ExportError
+from towerpack.export.format import GraphListing, Runner, quiet
 from towerpack.export.frozen_graph import frozen_graph
 from towerpack.export.inference_graph import InferenceGraph
-from towerpack.export.quiet import quiet
-from towerpack.export.record import GraphListing
 
 TOLERANCE = 1e-4  # other kernels add in another order
 OPSET = 17  # the highest that tf2onnx 1.16 supports; every current runtime reads it
@@ -33,11 +32,11 @@ def convert_to_onnx(graph: InferenceGraph, opset: int = OPSET) -> bytes:
                 input_names=[name for name in inputs if name in there],
                 output_names=list(outputs),
                 opset=opset,
+                tensors_to_rename={**inputs, **outputs},  # 'image' for TensorFlow's 'image:0'
             )
         except Exception as error:  # tf2onnx raises whatever its handlers run into
             raise ExportError(f"tf2onnx cannot convert this graph: {error}") from error
     _check_operations(model.graph)
-    _rename(model.graph, {**inputs, **outputs})
     content: bytes = model.SerializeToString(deterministic=True)
     return content
 
@@ -105,14 +104,3 @@ def list_onnx(path: Path) -> GraphListing:
 
     nodes = [(node.name, node.op_type, ", ".join(node.output)) for node in graph.node]
     return GraphListing(rows(graph.input), rows(graph.output), nodes)
-
-
-def _rename(graph: Any, names: Mapping[str, str]) -> None:
-    """Gives values of the graph other names: 'image' for TensorFlow's 'image:0'."""
-    for value in [*graph.input, *graph.output, *graph.value_info]:
-        value.name = names.get(value.name, value.name)
-    for node in _nodes(graph):  # a loop's body reads values of the graph around it
-        for edges in (node.input, node.output):
-            renamed = [names.get(edge, edge) for edge in edges]
-            del edges[:]
-            edges.extend(renamed)

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from towerpack._tensorflow import tf
-from towerpack.export.compare import Runner
 from towerpack.export.exporter import LISTERS, OPENERS
 from towerpack.export.foreign.graph import read_foreign
-from towerpack.export.record import FILE, GraphListing, read_records
+from towerpack.export.format import RECORD, GraphListing, Runner, read_records
 from towerpack.export.saved_model import DEFAULT_SIGNATURE
 
 
@@ -54,7 +53,8 @@ def open_export(path: str | Path) -> Export:
             runner = opener(directory / name, entry)
             return Export(directory / name, entry["format"], inputs, entry["outputs"], runner)
     raise FileNotFoundError(
-        f"expected an export with its record in {FILE}, received {path}; ModelExporter writes both"
+        f"expected an export with its record in {RECORD}, received {path}; ModelExporter writes "
+        "both"
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from tensorflow.core.protobuf import saved_model_pb2
 
 from towerpack._tensorflow import tf
-from towerpack.export.compare import Runner
+from towerpack.export.format import Runner
 from towerpack.export.inference_graph import InferenceGraph
 
 TOLERANCE = 1e-5  # the reloaded graph may be fused differently

@@ -25,21 +25,17 @@ def write_weights(values: Mapping[str, np.ndarray], path: Path) -> None:
 
 def check_weights(expected: Mapping[str, np.ndarray], received: Mapping[str, np.ndarray]) -> None:
     """Raises `ExportError` unless both have the same names, shapes and bits."""
-    changed = [
-        name
-        for name in sorted({*expected, *received})
-        if name not in received or name not in expected or not _same(expected[name], received[name])
-    ]
+    # By their bytes: NaN is the same as itself, and -0 is not 0.
+    before, after = (
+        {name: (value.shape, value.tobytes()) for name, value in values.items()}
+        for values in (expected, received)
+    )
+    changed = sorted(n for n in {*before, *after} if before.get(n) != after.get(n))
     if changed:
         raise ExportError(
             f"expected the weights bit for bit, received other values for {changed}; nothing was "
             "written"
         )
-
-
-def _same(expected: np.ndarray, received: np.ndarray) -> bool:
-    # By their bytes: NaN is the same as itself, and -0 is not 0.
-    return expected.shape == received.shape and expected.tobytes() == received.tobytes()
 
 
 def open_weights(
@@ -48,11 +44,4 @@ def open_weights(
     """A second tower with the weights in the file, which must be the expected ones."""
     loaded = load_checkpoint_vars(path)
     check_weights(expected, loaded)
-    config = PredictConfig(
-        tower_func=config.tower_func.func,
-        input_signature=config.tower_func.signature,
-        input_names=config.input_names,
-        output_names=config.output_names,
-        session_init=loaded or None,
-    )
-    return build(config, {"": signature})[""]
+    return build(config.with_weights(loaded or None), {"": signature})[""]

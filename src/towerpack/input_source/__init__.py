@@ -1,21 +1,21 @@
-"""From Python data to tensors on a device, before the step needs them.
+"""From Python data to batches that steps train on, before the steps need them.
 
-An `InputSource` is set up with the signature of the tower's inputs and adds its reads to the traced
-step, so that the step never returns to Python for its data.
+An `InputSource` is set up with the signature of the tower's inputs, and hands out the next batches:
+for one step, or stacked for many.
 """
 
+from towerpack.input_source.adapters import (
+    StagingInput,
+    apply_default_prefetch,
+    remap_input_source,
+)
 from towerpack.input_source.base import EndOfData, FeedfreeInput, InputSource
-from towerpack.input_source.batch_queue import BatchQueueInput
 from towerpack.input_source.dataset import TFDatasetInput, dataflow_to_dataset
-from towerpack.input_source.default_prefetch import apply_default_prefetch
-from towerpack.input_source.feed import FeedInput
-from towerpack.input_source.placeholder import PlaceholderInput
-from towerpack.input_source.queue import QueueInput
-from towerpack.input_source.remap import remap_input_source
+from towerpack.input_source.flow_input import FeedInput
+from towerpack.input_source.queue import BatchQueueInput, QueueInput
 from towerpack.input_source.remote import ZMQInput
 from towerpack.input_source.signature import SignatureError
-from towerpack.input_source.staging import StagingInput
-from towerpack.input_source.tensor import DummyConstantInput, TensorInput
+from towerpack.input_source.tensor import DummyConstantInput, PlaceholderInput, TensorInput
 
 __all__ = [
     "BatchQueueInput",

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from towerpack._tensorflow import tf
-from towerpack.dataflow.base import DataFlow, State, as_flow
-from towerpack.input_source.base import FeedfreeInput
-from towerpack.input_source.cell import Cell
-from towerpack.input_source.proxy import ProxyInput
+from towerpack.dataflow.base import DataFlow
+from towerpack.dataflow.iterators import State
+from towerpack.dataflow.source.iterable import as_flow
+from towerpack.input_source.adapters import ProxyInput
+from towerpack.input_source.base import EndOfData, FeedfreeInput
+from towerpack.input_source.buffer import Batches
 from towerpack.input_source.queue import HOST, QueueInput
 from towerpack.input_source.signature import checked_tensors
+from towerpack.input_source.traced import TracedReader
 
 
 class TFDatasetInput(ProxyInput):
@@ -24,8 +27,8 @@ class TFDatasetInput(ProxyInput):
     In order, every element once. Elements are tuples in the order of the inputs, or dicts by name;
     their dtypes and shapes are checked against the inputs before the first is read. A dataset of
     known, finite size is repeated; one of unknown size ends training when it ends, unless you write
-    `.repeat()`. Steps can be compiled if its elements have complete static shapes (`drop_remainder`
-    when batching).
+    `.repeat()`. Many steps can run in one call if its elements have complete static shapes
+    (`drop_remainder` when batching).
 
     To restore a position is to skip what was taken, which is exact if the dataset gives the same
     elements again; `shuffle` needs a `seed` for that.
@@ -48,72 +51,54 @@ class TFDatasetInput(ProxyInput):
 
 
 class _DatasetReader(FeedfreeInput):
-    _waited_before = 0.0
-
     def __init__(self, dataset: Any):
         cardinality = int(dataset.cardinality())
         self._size = cardinality if cardinality >= 0 else None
         if self._size == 0:
             raise ValueError("expected a dataset with elements, received an empty one")
         self._dataset = dataset.repeat() if self._size is not None else dataset
-        # One that may end is read step by step: of a call that the end cuts short, nobody would
-        # know how many steps it has run.
+        # One that may end is read batch by batch: elements that were read with the end are lost.
         self._endless = cardinality != tf.data.UNKNOWN_CARDINALITY
         self._skip = 0
-        self._started = False
-        # Graphs find the iterator there, so that another can take its place.
-        self._iterator: Cell | None = None
-        self._waited: Cell | None = None
+        self._iterator: Any = None
 
     def setup(self, signature: Sequence[Any]) -> None:
         self.close()
         super().setup(signature)
         checked_tensors(self._dataset.element_spec, self.signature, "the dataset")
-        spec = self._dataset.element_spec
-        self._types = {
-            "output_types": [s.dtype for s in tf.nest.flatten(spec)],
-            "output_shapes": [s.shape for s in tf.nest.flatten(spec)],
-        }
-        with tf.init_scope(), tf.device(HOST):
-            self._iterator = Cell(tf.raw_ops.AnonymousIteratorV3(**self._types))
-            self._waited = Cell(tf.zeros([], tf.float64))
-        self._started = False
+
+    def specs(self) -> list[Any]:
+        found = checked_tensors(self._dataset.element_spec, self.signature, "the dataset")
+        pairs = zip(found, self.signature, strict=True)
+        return [tf.TensorSpec(element.shape, spec.dtype, spec.name) for element, spec in pairs]
 
     def start(self) -> None:
-        if not self._started:
-            self._make(self._dataset.skip(self._skip) if self._skip else self._dataset)
-
-    def _make(self, dataset: Any) -> None:
-        place = self._place("start()")
-        with tf.device(HOST):
-            iterator = tf.raw_ops.AnonymousIteratorV3(**self._types)
-            variant = tf.data.experimental.to_variant(dataset)
-            tf.raw_ops.MakeIterator(dataset=variant, iterator=iterator)
-            former = Cell(place.read())
-            place.write(iterator)
-        _free(former)
-        self._started = True
-
-    def _place(self, caller: str) -> Cell:
+        if not self.signature:
+            raise RuntimeError("expected setup(signature) before start()")
         if self._iterator is None:
-            raise RuntimeError(f"expected setup(signature) before {caller}")
-        return self._iterator
+            with tf.device(HOST):
+                self._iterator = iter(self._dataset.skip(self._skip))
 
-    def get_input_tensors(self) -> list[Any]:
-        place = self._place("get_input_tensors()")
-        begin = tf.timestamp()
-        with tf.control_dependencies([begin]), tf.device(HOST):
-            flat = tf.raw_ops.IteratorGetNext(iterator=place.read(), **self._types)
-        with tf.control_dependencies(flat):
-            waited = tf.timestamp() - begin
-        if self._waited is not None:
-            self._waited.add(waited)
-        element = tf.nest.pack_sequence_as(self._dataset.element_spec, flat)
-        return checked_tensors(element, self.signature, "the dataset")
+    def _element(self, iterator: Any) -> list[Any]:
+        return checked_tensors(iterator.get_next(), self.signature, "the dataset")
 
-    @property
-    def waited(self) -> float:  # type: ignore[override]
-        return self._waited_before if self._waited is None else float(self._waited.read())
+    def _ready(self, batches: int, seconds: float | None) -> tuple[int, bool]:
+        if self._iterator is None:
+            raise RuntimeError("expected start() before batches are read: no data would ever come")
+        return batches, True  # reading waits: `next` measures it
+
+    def _take(self, limit: int, group: int, rows: int) -> Batches:
+        if self._reader is None:
+            self._reader = TracedReader(self._element, self._iterator)
+        try:
+            with tf.device(HOST):
+                limit = limit if self._endless else group
+                return self._reader.read(limit, group, rows, self._iterator)
+        except tf.errors.OutOfRangeError:
+            raise EndOfData from None
+
+    def _label(self) -> str:
+        return "the dataset"
 
     def size(self) -> int | None:
         return self._size
@@ -122,24 +107,11 @@ class _DatasetReader(FeedfreeInput):
         shape = tf.nest.flatten(self._dataset.element_spec)[0].shape
         return (shape[0] if shape.rank else None) or super().batch_size()
 
-    def wait(self, limit: int, taken: int, timeout: float | None = None) -> int:
-        return limit if self._endless else min(limit, 1)
-
-    def uniform(self, limit: int, taken: int) -> int:
-        limit = self.wait(limit, taken)
-        return limit if self.usual_shapes() is not None else 0
-
-    def usual_shapes(self) -> list[tuple[int, ...]] | None:
-        specs = checked_tensors(self._dataset.element_spec, self.signature, "the dataset")
-        if all(spec.shape.is_fully_defined() for spec in specs):
-            return [tuple(spec.shape) for spec in specs]
-        return None
-
-    def state(self, taken: int) -> State:
-        return {"elements": self._skip + taken, "batch_size": self.batch_size()}
+    def state_at(self, delivered: int) -> State:
+        return {"elements": self._skip + delivered, "batch_size": self.batch_size()}
 
     def restore(self, state: State | None) -> None:
-        if self._started:
+        if self._iterator is not None:
             raise RuntimeError("expected restore() before start()")
         if state is None:
             return
@@ -153,9 +125,10 @@ class _DatasetReader(FeedfreeInput):
         self._skip = elements * saved // size if saved and size else elements
 
     def reset_state(self) -> None:
-        if self._started:
-            self._skip = 0
-            self._make(self._dataset)
+        if self._iterator is not None:
+            self.close()
+            self._skip = self.delivered = self.held = 0
+            self.start()
 
     def position(self, batch: int) -> str:
         number = self._skip + batch
@@ -165,27 +138,15 @@ class _DatasetReader(FeedfreeInput):
         return f"element {number} of pass {epoch} of the dataset, both counted from 0"
 
     def close(self) -> None:
-        if self._waited is not None:
-            self._waited_before = self.waited
-            self._waited.close()
-            self._waited = None
         if self._iterator is not None:
-            _free(self._iterator)
-            self._iterator = None
-        self._started = False
-
-
-def _free(iterator: Cell) -> None:
-    """Lets go of the only reference to an iterator, in a thread that may have to wait for it.
-
-    An iterator that tunes itself ends when the thread that tunes it does, and that one at times
-    sleeps on until its next look: at intervals that double, up to a minute (TensorFlow 2.21).
-    """
-    threading.Thread(target=iterator.close, name="towerpack-free-iterator", daemon=True).start()
+            last, self._iterator = [self._iterator], None
+            # An iterator that tunes itself ends when the thread that tunes it does, which may sleep
+            # for up to a minute, at intervals that double (TensorFlow 2.21).
+            threading.Thread(target=last.clear, name="towerpack-free-iterator", daemon=True).start()
 
 
 def dataflow_to_dataset(df: Any, types: Any) -> Any:
-    """A flow as a `tf.data.Dataset`; each pass over it is the next epoch of the flow.
+    """A flow as a `tf.data.Dataset`; each iteration over it is the next epoch of the flow.
 
     In order, every datapoint once. An exception of the flow becomes an error of TensorFlow's that
     quotes it. TensorFlow keeps what belongs to such a dataset until the process ends: make it once,

@@ -1,95 +1,119 @@
-"""What the sources that read a flow have in common: the check of its datapoints, and positions."""
+"""What the sources that read a flow have in common, and the one that needs no thread."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from towerpack.dataflow import RemoteDataZMQ
-from towerpack.dataflow.base import DataFlow, State, as_flow
-from towerpack.dataflow.parallel.ring import is_in_slot
+from towerpack._tensorflow import tf
+from towerpack.dataflow import kept_workers
+from towerpack.dataflow.base import DataFlow, DataFlowTerminated
+from towerpack.dataflow.iterators import State
+from towerpack.dataflow.source.iterable import as_flow
 from towerpack.dataflow.statistics import Parallel, snapshot, walk
-from towerpack.input_source.base import EndOfData, InputSource
-from towerpack.input_source.journal import Journal, Mark
-from towerpack.input_source.known_rows import known_rows, with_rows
-from towerpack.input_source.other_batches import adapted, declared_batch_size
+from towerpack.dataflow.workers.shared_memory import is_in_slot
+from towerpack.input_source.base import InputSource
+from towerpack.input_source.buffer import Batches, Buffer
+from towerpack.input_source.position import (
+    START,
+    FlowStream,
+    Mark,
+    Positions,
+    adapted,
+)
 from towerpack.input_source.signature import InputCheck
-from towerpack.input_source.stream import FlowStream
 
-MARK_SECONDS = 0.05  # between two looks at the flow's position, which may cost as much as a batch
+MARK_SECONDS = 0.05  # between two calls of the flow's `state`, which may cost as much as a batch
+MAX_AHEAD = 32  # batches that a FeedInput reads for one call
 
 
 class FlowInput(InputSource):
-    """A source that reads a flow ahead, batch by batch (`_read_batch`), and keeps a journal of it.
+    """A source that reads a flow into a `Buffer`, one or several batches at a time (`_read`).
 
-    The position (`state`) follows the batches that were taken, whatever was read ahead. It is as
-    exact as the flow's own; only a `RemoteDataZMQ`, which cannot go back, goes on where it was.
+    The position (`state`) is as exact as that of the flow. Only a `RemoteDataZMQ`, which cannot go
+    back, continues where it was.
     """
 
     datapoints_per_batch = 1
-    """How many datapoints of the flow a tower takes at once."""
+    """How many datapoints of the flow are in a batch."""
 
     def __init__(self, ds: Any):
         self.flow: DataFlow = as_flow(ds)
-        # Makes the counters of all stages, which the trainer's thread would otherwise add to them
-        # while another thread packs the flow for its workers.
+        # Makes the counters of all stages now. A thread that packs the flow for its workers must
+        # not find that another one adds attributes to it.
         snapshot(self.flow)
         self._from_workers = isinstance(self.flow, Parallel)
-        self._begin = Mark(0, {"epoch": 0}, 0)
+        self._begin = START
         self._restored: State = {}
         self._clear()
 
     def _clear(self) -> None:
-        """Forgets everything but where to begin."""
-        self._journal = Journal(self._begin)
+        """Forgets everything except where to begin."""
+        self._buffer = self._new_buffer()
+        self._positions = Positions(self._begin)
         self._failure: BaseException | None = None
-        self._ended = False
+        self._read_count = 0  # datapoints that were put into the buffer
         self._mark_due = 0.0
-        self._epoch: int | None = None
+        self._epoch = self._begin.flow["epoch"]
+
+    def _new_buffer(self) -> Buffer:
+        raise NotImplementedError
+
+    def _running(self) -> bool:
+        raise NotImplementedError
 
     def setup(self, signature: Any) -> None:
-        super().setup(signature)
         self.close()
-        self._begin = self._begin._replace(number=0)
+        super().setup(signature)
         self._clear()
 
-    def _datapoint_signature(self) -> Sequence[Any]:
-        """What a datapoint of the flow has to fit."""
-        return self.signature
-
-    def _shapes(self) -> list[Any]:
-        """The shapes of the inputs: a graph that knows the batch's size need not wait for it."""
-        rows = known_rows(self.flow) if self.datapoints_per_batch == 1 else None
-        return [with_rows(spec.shape, rows) for spec in self.signature]
+    def specs(self) -> list[Any]:
+        batching = self.flow.batching()
+        if batching is None or not batching.exact or self.datapoints_per_batch > 1:
+            return list(self.signature)
+        return [_with_rows(spec, batching.size) for spec in self.signature]
 
     def _open(self, endless: bool = True) -> tuple[FlowStream, InputCheck]:
         check = InputCheck(self._datapoint_signature(), self.flow.label())
         return FlowStream(self.flow, self._begin, endless), check
 
-    def _note(self, stream: FlowStream, check: InputCheck, count: int = 1) -> None:
-        """Before the datapoints that came last are put where steps find them."""
-        journal = self._journal
+    def _datapoint_signature(self) -> Sequence[Any]:
+        """What a datapoint of the flow has to fit."""
+        return self.signature
+
+    def _read(self, stream: FlowStream, check: InputCheck) -> None:
+        """Puts the next batch, or several at once, into the buffer."""
+        datapoint = next(stream)
+        components = check(datapoint)
+        self._note(stream, 1)
+        self._buffer.put(components, keep=all(map(self._is_ours, components)))
+        self._note_read(stream, 1)
+
+    def _note(self, stream: FlowStream, count: int) -> None:
+        """Marks the start of an epoch, before its first datapoints can be taken."""
         if stream.epoch != self._epoch:
             self._epoch = stream.epoch
-            journal.note_pass(stream.epoch, stream.batch - count + 1)
-        journal.note_form(check.form)
+            before = stream.number + 1 - count  # not 0 if a restored position skipped some
+            number = self._read_count
+            self._positions.add(Mark(number, {"epoch": stream.epoch}, 0, before))
 
-    def _note_put(self, stream: FlowStream, count: int = 1) -> bool:
-        """After it; whether the position was looked at: the moment for other slow looks, too."""
-        self._journal.count += count
+    def _note_read(self, stream: FlowStream, count: int) -> bool:
+        """Counts what was put, and marks the position if that is due; whether it was."""
+        self._read_count += count
         due = time.monotonic() >= self._mark_due
         if due:
-            self._journal.mark(stream.state(), stream.batch + 1)
+            self._positions.add(Mark(self._read_count, stream.state(), stream.number + 1))
             self._mark_due = time.monotonic() + MARK_SECONDS
         return due
 
     def _is_ours(self, array: np.ndarray) -> bool:
-        """Whether nobody else has this array of a datapoint, and could write to it.
+        """Whether no one else has this array of a datapoint, and could write to it.
 
-        True of what the flow's own workers have made. Other flows may give one array again and
+        True of what the flow's own workers have made. Other flows may return one array again and
         again, with other content.
         """
         return self._from_workers and is_in_slot(array)
@@ -106,68 +130,59 @@ class FlowInput(InputSource):
 
     def _rows(self) -> int | None:
         """How many datapoints one of the flow's is made of: those of its batches."""
-        return declared_batch_size(self.flow) or super().batch_size()
+        batching = self.flow.batching()
+        return batching.size if batching is not None else super().batch_size()
 
-    def wait(self, limit: int, taken: int, timeout: float | None = None) -> int:
-        first = taken * self.datapoints_per_batch
-        target = first + limit * self.datapoints_per_batch
-        self._journal.taken = first - self.held * self.datapoints_per_batch
-        if self._journal.count < target and not self._ended:
-            begin = time.perf_counter()
-            try:
-                self._wait_for(target, timeout)
-            finally:
-                self.waited += time.perf_counter() - begin
-        ended = self._ended  # looked at before the count, which is final then
-        ready = min((self._journal.count - first) // self.datapoints_per_batch, limit)
-        if ready <= 0 and ended:
-            self.raise_failure()
-            raise EndOfData(f"{self.flow.label()} has ended after {taken} batches")
-        return max(ready, 0)
+    def _ready(self, batches: int, seconds: float | None) -> tuple[int, bool]:
+        if not self._running() and not self._buffer.ended:
+            raise RuntimeError("expected start() before batches are read: no data would ever come")
+        return self._buffer.wait(batches, seconds)
 
-    def _wait_for(self, target: int, timeout: float | None) -> None:
-        """Blocks until as many datapoints were read since the start, if there is room for them."""
-        raise NotImplementedError
+    def _take(self, limit: int, group: int, rows: int) -> Batches:
+        return self._buffer.take(limit, group, rows)
 
-    def uniform(self, limit: int, taken: int) -> int:
-        ready = self.wait(limit, taken)
-        return min(ready, self._journal.usual_until(taken) - taken)
-
-    def usual_shapes(self) -> list[tuple[int, ...]] | None:
-        form = self._journal.usual()
-        return None if form is None else [shape for _, shape in form]
-
-    def state(self, taken: int) -> State | None:
-        first = taken * self.datapoints_per_batch
-        mark = self._journal.mark_before(first)
+    def state_at(self, delivered: int) -> State:
+        number = delivered * self.datapoints_per_batch
+        mark = self._positions.before(number)
         if not _goes_back(self.flow):
             return mark._replace(skip=0).state(mark.number)
-        return {**mark.state(first), "datapoints": self._datapoints(first)}
+        # The position is also counted in datapoints, for a run with batches of another size.
+        rows, datapoints = self._rows(), self._restored.get("datapoints")
+        if rows is not None and not (number == 0 and self._restored):
+            epoch, batches = self._positions.of(number)
+            datapoints = {"epoch": epoch, "taken": batches * rows, "batch_size": rows}
+        return {**mark.state(number), "datapoints": datapoints}
 
-    def _datapoints(self, first: int) -> State | None:
-        """Where that is, counted in datapoints: for a run with batches of another size."""
-        rows, passed = self._rows(), self._journal.passed(first)
-        if rows is None or passed is None:
-            return self._restored.get("datapoints")
-        epoch, batches = passed
-        return {"epoch": epoch, "taken": batches * rows, "batch_size": rows}
+    def _forget_before(self, delivered: int) -> None:
+        self._positions.forget_before(delivered * self.datapoints_per_batch)
 
     def restore(self, state: State | None) -> None:
-        if self._started():
+        if self._running():
             raise RuntimeError("expected restore() before start()")
         if state is not None:
             self._restored = adapted(state, self.flow, self._rows())
             self._begin = Mark.of_state(self._restored)
-            self._journal = Journal(self._begin)
+            self._clear()
 
-    def _started(self) -> bool:
-        raise NotImplementedError
+    def reset_state(self) -> None:
+        if self._running():
+            self.raise_failure()
+            self.close()
+            self._start_again(START)
+
+    def _start_again(self, begin: Mark) -> None:
+        self._begin, self._restored, self.delivered, self.held = begin, {}, 0, 0
+        self._clear()
+        self.start()
 
     def position(self, batch: int) -> str:
-        found = self._journal.find(batch * self.datapoints_per_batch)
-        if found is None:
+        first = batch * self.datapoints_per_batch
+        try:
+            epoch, number = self._positions.of(first)
+        except ValueError:  # it is forgotten
             return super().position(batch)
-        epoch, number = found
+        if first >= self._read_count:
+            return super().position(batch)
         what = "batch" if self.datapoints_per_batch == 1 else "the batch from datapoint"
         return f"{what} {number} of pass {epoch} of {self.flow.label()}, both counted from 0"
 
@@ -175,7 +190,71 @@ class FlowInput(InputSource):
         if self._failure is not None:
             raise self._failure
 
+    def _label(self) -> str:
+        return self.flow.label()
+
+
+class FeedInput(FlowInput):
+    """Iterates a flow in the thread that trains, between the steps: simple, and easy to debug.
+
+    In order, every datapoint once. The step waits for its data each time; `QueueInput` prepares it
+    meanwhile. For one tower. Positions are those of `QueueInput`.
+
+    Args:
+        infinite: whether to continue with the next epoch at the end of the flow. If not, the end
+            of the flow ends training.
+    """
+
+    def __init__(self, ds: Any, infinite: bool = True):
+        self.infinite = infinite
+        self._closing: contextlib.ExitStack | None = None
+        super().__init__(ds)
+
+    def _new_buffer(self) -> Buffer:
+        return Buffer(MAX_AHEAD)
+
+    def _running(self) -> bool:
+        return self._closing is not None
+
+    def start(self) -> None:
+        if not self.signature:
+            raise RuntimeError("expected setup(signature) before start()")
+        if self._closing is None and not self._buffer.ended:
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(kept_workers(self.flow))
+                self._stream, self._check = self._open(self.infinite)
+                stack.callback(self._stream.close)
+                self._closing = stack.pop_all()
+
+    def _ready(self, batches: int, seconds: float | None) -> tuple[int, bool]:
+        end = None if seconds is None else time.monotonic() + seconds
+        target = min(batches, self._buffer.room)
+        while self._closing and self._buffer.count < target and not self._buffer.ended:
+            if end is not None and time.monotonic() >= end:
+                break
+            try:
+                self._read(self._stream, self._check)
+            except (StopIteration, DataFlowTerminated):
+                self._buffer.end()
+            except Exception as error:  # noqa: BLE001 (raised after what was read before)
+                self._failure = error
+                self._buffer.end()
+        return super()._ready(batches, 0.0)
+
+    def close(self) -> None:
+        closing, self._closing = self._closing, None
+        if closing is not None:
+            self._buffer.close()
+            closing.close()
+
+
+def _with_rows(spec: Any, rows: int) -> Any:
+    """The spec with its first dimension known, if it was open."""
+    if not spec.shape.rank or spec.shape[0] is not None:
+        return spec
+    return tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype, spec.name)
+
 
 def _goes_back(flow: DataFlow) -> bool:
-    """Whether a flow can be put back to where it was; what was received from afar is gone."""
-    return not any(isinstance(stage, RemoteDataZMQ) for stage in walk(flow))
+    """Whether a flow can return to an earlier position; what was received from afar is gone."""
+    return not any(stage.external for stage in walk(flow))

@@ -14,8 +14,8 @@ DATAPOINTS_UNDER_WAY = 50  # as `RemoteDataZMQ`
 class ZMQInput(QueueInput):
     """A `QueueInput` of what `send_dataflow_zmq` sends to an address, received by `RemoteDataZMQ`.
 
-    Its promises are that flow's: every batch once, in the order of its sender. Without `keys` it
-    binds to this machine only. When all senders have ended for good, so does training.
+    Its promises are those of that flow: every batch once, in the order of its sender. Without
+    `keys` it binds to this machine only. When all senders have ended for good, so does training.
 
     Args:
         end_point: 'tcp://127.0.0.1:5555' or 'ipc:///path'.

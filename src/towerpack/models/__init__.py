@@ -1,8 +1,8 @@
-"""Symbolic layers and what holds them together: `ModelDesc`, `argscope`, `LinearWrap`.
+"""Layers, and what combines them: `ModelDesc`, `argscope` and `LinearWrap`.
 
-Layers are thin functions over TensorFlow's ops: `Conv2D('conv0', x, 32, 3)` makes the variables
-`conv0/W` and `conv0/b` and returns a tensor named `conv0/output`. Any other TensorFlow library
-works beside them.
+Layers are thin functions over TensorFlow's operations: `Conv2D('conv0', x, 32, 3)` creates the
+variables `conv0/W` and `conv0/b` and returns a tensor named `conv0/output`. Any other TensorFlow
+library works beside them.
 """
 
 from towerpack.models.argscope import (
@@ -22,14 +22,12 @@ from towerpack.models.convolutions import (
     SeparableConv2D,
 )
 from towerpack.models.dense import Embedding, FullyConnected
-from towerpack.models.dropout import Dropout, StochasticDepth
-from towerpack.models.linearwrap import ConcatWith, LinearWrap
-from towerpack.models.model_desc import ModelDesc, ModelDescBase
-from towerpack.models.nonlin import (
+from towerpack.models.elementwise import (
     ELU,
     GELU,
     SELU,
     BNReLU,
+    Dropout,
     LeakyReLU,
     Maxout,
     PReLU,
@@ -38,8 +36,11 @@ from towerpack.models.nonlin import (
     SiLU,
     Softmax,
     Softplus,
+    StochasticDepth,
     Tanh,
 )
+from towerpack.models.linearwrap import ConcatWith, LinearWrap
+from towerpack.models.model_desc import ModelDesc, ModelDescBase
 from towerpack.models.norms import (
     BatchNorm,
     BatchRenorm,
@@ -49,7 +50,6 @@ from towerpack.models.norms import (
     RMSNorm,
     SpectralNorm,
 )
-from towerpack.models.old_names import Deconv2D
 from towerpack.models.pooling import (
     AvgPooling,
     FixedUnPooling,
@@ -87,7 +87,6 @@ __all__ = [
     "Conv2D",
     "Conv2DTranspose",
     "Conv3D",
-    "Deconv2D",
     "DepthwiseConv2D",
     "Dropout",
     "Embedding",

@@ -1,4 +1,4 @@
-"""Attention over positions, the transformer block made of it, and attention over channels."""
+"""Attention over positions, the transformer block, and attention over channels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from towerpack._tensorflow import tf, v1
 from towerpack.models.dense import FullyConnected
-from towerpack.models.dropout import Dropout
+from towerpack.models.elementwise import Dropout
 from towerpack.models.norms import LayerNorm
 from towerpack.models.registry import layer_register
 from towerpack.models.shapes import (
@@ -19,7 +19,7 @@ from towerpack.models.shapes import (
 )
 from towerpack.models.variables import Activation, VariableHolder, bias, kernel
 
-# Added to the logits of hidden positions. In float32, in which the softmax is computed, it gives 0.
+# The logit of hidden positions. The softmax is computed in float32, where this results in 0.
 _HIDDEN = -1e9
 
 
@@ -41,7 +41,7 @@ def MultiHeadAttention(
     """Each position of `x` [batch, time, features] attends to all positions that it may see.
 
     These are positions of `x` itself, or of `context` [batch, other time, features]. `mask` must
-    broadcast over [batch, heads, time, other time] and is True where a position may be seen;
+    broadcast over [batch, heads, time, other time] and is True where a position is visible;
     `causal` hides later positions. `key_dim` is the size of a head, by default the features divided
     by `num_heads`. Variables `query/W` [features, heads, key_dim], `query/b`, likewise `key` and
     `value`, and `out/W` [heads, key_dim, output_dim], `out/b`. The softmax is computed in float32.
@@ -105,7 +105,7 @@ def _hide(logits: Any, mask: Any, causal: bool) -> Any:
         logits = tf.where(tf.cast(mask, tf.bool), logits, _HIDDEN)
     if causal:
         times, others = tf.shape(logits)[2], tf.shape(logits)[3]
-        # Aligned at the end: the last query sees everything.
+        # Aligned at the end: the last query sees all positions.
         seen = tf.range(others)[tf.newaxis, :] <= tf.range(times)[:, tf.newaxis] + others - times
         logits = tf.where(seen, logits, _HIDDEN)
     return logits
@@ -126,9 +126,9 @@ def TransformerBlock(
 ) -> Any:
     """Attention and two fully connected layers, each part with a residual connection and a norm.
 
-    For [batch, time, features]. The norm comes before each part as in GPT; with `norm_first=False`
-    it comes after the sum as in the first transformers. `hidden_dim` defaults to four times the
-    features. The parts are named `attention`, `norm0`, `fc0`, `fc1`, `norm1`.
+    The input is [batch, time, features]. The norm comes before each part, as in GPT; with
+    `norm_first=False` it comes after the sum, as in the original transformer. `hidden_dim` defaults
+    to four times the features. The parts are named `attention`, `norm0`, `fc0`, `fc1`, `norm1`.
 
         x = TransformerBlock("block0", x, num_heads=8, causal=True)
     """

@@ -25,7 +25,7 @@ Sizes = int | tuple[int, ...]
 
 _DOC = """Convolves a {rank}-D input; variables `W` [{window}, in / split, out] and `b`.
 
-    `split` divides the channels into that many groups, each convolved by itself. The default
+    `split` is the number of groups of channels, which are convolved separately. The default
     initializer is He's, for ReLU.
 
         x = {name}("conv0", x, 32, 3, strides=2, activation=tf.nn.relu)
@@ -74,7 +74,7 @@ def _convolution(name: str, window: str) -> Callable[..., Any]:
             }
             if split == 1 or has_gpu():
                 return tf.nn.convolution(inputs, weights, **options)
-            # One convolution per group: the CPU does not have grouped kernels for all types.
+            # One convolution per group: CPUs have no grouped kernels for some types.
             axis = channel_axis(rank, layout)
             groups = zip(tf.split(inputs, split, axis), tf.split(weights, split, -1), strict=True)
             return tf.concat([tf.nn.convolution(a, w, **options) for a, w in groups], axis)
@@ -111,8 +111,7 @@ def Conv2DTranspose(
     """The gradient of a convolution as a layer; variables `W` [h, w, out, in] and `b`.
 
     With 'same' padding the output is `strides` times as large as the input. With 'valid' it is
-    larger than that by `kernel_size - strides`, if this is positive. Known sizes stay known.
-    `Deconv2D` is another name of this layer.
+    larger by `kernel_size - strides`, if this is positive. Known sizes stay known.
 
         x = Conv2DTranspose("up0", x, 32, 4, 2)
     """
@@ -156,7 +155,7 @@ def DepthwiseConv2D(
     kernel_regularizer: Regularizer | None = None,
     bias_regularizer: Regularizer | None = None,
 ) -> Any:
-    """Convolves each channel by itself; variables `W` [h, w, in, multiplier] and `b`.
+    """Convolves each channel separately; variables `W` [h, w, in, multiplier] and `b`.
 
     x = DepthwiseConv2D("dw0", x, 3)
     """

@@ -9,7 +9,7 @@ from towerpack.models.registry import layer_register
 from towerpack.models.shapes import batch_flatten
 from towerpack.models.variables import Activation, Regularizer, VariableHolder, finished, kernel
 
-# The standard deviation that language models begin with. He's would depend on the vocabulary.
+# The usual initial standard deviation of language models. He's would depend on the vocabulary.
 _EMBEDDING_DEVIATION = 0.02
 
 
@@ -51,12 +51,12 @@ def Embedding(
     embeddings_initializer: Any = None,
     embeddings_regularizer: Regularizer | None = None,
 ) -> Any:
-    """Looks up rows of a table `W` [input_dim, output_dim] by whole numbers of any shape.
+    """Looks up rows of a table `W` [input_dim, output_dim] by integers of any shape.
 
     vectors = Embedding("words", ids, 10000, 128)
     """
     if not x.dtype.is_integer:
-        raise TypeError(f"expected whole numbers to look up, received {x.dtype.name}")
+        raise TypeError(f"expected integers as indices, received {x.dtype.name}")
     initializer = embeddings_initializer or v1.random_normal_initializer(
         stddev=_EMBEDDING_DEVIATION
     )

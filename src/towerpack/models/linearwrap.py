@@ -30,19 +30,23 @@ class LinearWrap:
     def __getattr__(self, name: str) -> Callable[..., LinearWrap]:
         if name.startswith("__"):
             raise AttributeError(name)
-        layer = get_registered_layer(name)
+        layer = self._find_layer(name)
         if layer is None:
             raise AttributeError(
-                f"no layer is registered as {name!r}{did_you_mean(name, layer_names())} For "
-                "another function use .apply(f, ...) or .tf.<function>(...)"
+                f"no layer is registered as {name!r}{did_you_mean(name, layer_names())} To call "
+                "another function, use .apply(f, ...) or .tf.<function>(...)"
             )
 
         def call(*args: Any, **kwargs: Any) -> LinearWrap:
             if args and isinstance(args[0], str):
-                return LinearWrap(layer(args[0], self._tensor, *args[1:], **kwargs))
-            return LinearWrap(layer(self._tensor, *args, **kwargs))
+                return type(self)(layer(args[0], self._tensor, *args[1:], **kwargs))
+            return type(self)(layer(self._tensor, *args, **kwargs))
 
         return call
+
+    @staticmethod
+    def _find_layer(name: str) -> Callable[..., Any] | None:
+        return get_registered_layer(name)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *layer_names()})
@@ -52,17 +56,17 @@ class LinearWrap:
 
     @property
     def tf(self) -> _TensorFlowPath:
-        return _TensorFlowPath(self._tensor, tf, "tf")
+        return _TensorFlowPath(self, tf, "tf")
 
     def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> LinearWrap:
-        return LinearWrap(func(self._tensor, *args, **kwargs))
+        return type(self)(func(self._tensor, *args, **kwargs))
 
     def apply2(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> LinearWrap:
-        return LinearWrap(func(args[0], self._tensor, *args[1:], **kwargs))
+        return type(self)(func(args[0], self._tensor, *args[1:], **kwargs))
 
     def print_tensor(self) -> LinearWrap:
         """Prints the tensor's description while the tower is built."""
-        print(self._tensor)  # noqa: T201 (that is what it is for)
+        print(self._tensor)  # noqa: T201 (printing is its purpose)
         return self
 
     def tensor(self) -> Any:
@@ -75,20 +79,20 @@ class LinearWrap:
 class _TensorFlowPath:
     """`.tf.nn.relu`: a dotted path into TensorFlow, called with the chain's tensor first."""
 
-    def __init__(self, tensor: Any, target: Any, path: str):
-        self._tensor, self._target, self._path = tensor, target, path
+    def __init__(self, chain: LinearWrap, target: Any, path: str):
+        self._chain, self._target, self._path = chain, target, path
 
     def __getattr__(self, name: str) -> _TensorFlowPath:
         found = getattr(self._target, name, None)
         if found is None:
             hint = did_you_mean(name, dir(self._target))
             raise AttributeError(f"{self._path} has no {name!r}{hint}")
-        return _TensorFlowPath(self._tensor, found, f"{self._path}.{name}")
+        return _TensorFlowPath(self._chain, found, f"{self._path}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> LinearWrap:
         if not callable(self._target):
             raise TypeError(f"{self._path} is not a function")
-        return LinearWrap(self._target(self._tensor, *args, **kwargs))
+        return self._chain.apply(self._target, *args, **kwargs)
 
 
 @layer_register(use_scope=None)

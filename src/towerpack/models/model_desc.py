@@ -38,7 +38,7 @@ class ModelDescBase:
         """Whether the tower being built is for training."""
         context = get_current_tower_context()
         if context is None:
-            raise RuntimeError("`training` is known only while a tower is being built")
+            raise RuntimeError("`training` is only known while a tower is being built")
         return context.is_training
 
     def tower_func(self) -> TowerFunc:
@@ -48,7 +48,7 @@ class ModelDescBase:
 class ModelDesc(ModelDescBase):
     """A model with one cost and one optimizer.
 
-    `build_graph` returns the scalar cost in training; its result in inference is not used.
+    In training `build_graph` returns the scalar cost; in inference its result is not used.
     `optimizer()` is called once and returns an optimizer of Keras or of `tf.compat.v1.train`.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from towerpack._tensorflow import tf, v1
 from towerpack.models.registry import layer_register
@@ -71,14 +71,14 @@ class _Affine:
         return output
 
     def normalize(self, x: Any, mean: Any, variance: Any, epsilon: float) -> Any:
-        """Normalizes by moments that broadcast over `x`, then scales and shifts."""
-        # The mean goes first: for large means, x * factor would lose the digits that matter.
-        centered = tf.cast(x, tf.float32) - mean
-        return self.apply(centered, tf.math.rsqrt(variance + epsilon), x.dtype)
+        """Normalizes by moments per channel, or of the rank of `x`; then scales and shifts."""
+        # The mean is subtracted first: if it is large, x * factor loses the digits that matter.
+        centered = tf.cast(x, tf.float32) - self.shaped(mean)
+        return self.apply(centered, tf.math.rsqrt(self.shaped(variance) + epsilon), x.dtype)
 
-    def shaped(self, vector: Any) -> Any:
+    def shaped(self, values: Any) -> Any:
         """A vector of one number per channel, shaped to broadcast over the input."""
-        return per_channel(vector, self.rank, self.layout)
+        return per_channel(values, self.rank, self.layout) if len(values.shape) == 1 else values
 
 
 def _vector(name: str, channels: int, initializer: Any, default: float) -> Any:
@@ -91,7 +91,9 @@ class _Averages:
     """The moving averages of a batch norm: `mean/EMA` and `variance/EMA`."""
 
     def __init__(self, affine: _Affine, momentum: float, mode: str):
-        self.momentum, self.mode = momentum, mode
+        if mode not in EMA_MODES:
+            raise ValueError(f"expected ema_update to be one of {EMA_MODES}, received {mode!r}")
+        self.affine, self.momentum, self.mode = affine, momentum, mode
         shape = [affine.channels]
         self.mean = state_variable("mean/EMA", shape, v1.zeros_initializer())
         self.variance = state_variable("variance/EMA", shape, v1.ones_initializer())
@@ -100,6 +102,17 @@ class _Averages:
     def values(self) -> tuple[Any, Any]:
         return tf.convert_to_tensor(self.mean), tf.convert_to_tensor(self.variance)
 
+    def normalize(self, x: Any, epsilon: float) -> Any:
+        """The output for inference: normalized by the averages."""
+        mean, variance = self.values()
+        if _has_fused_kernel(x):
+            options = {"mean": mean, "variance": variance, "is_training": False}
+            output, _, _ = _fused(x, self.affine, epsilon, **options)
+        else:
+            output = self.affine.normalize(x, mean, variance, epsilon)
+        output.variables = self.affine.variables
+        return output
+
     def updated(self, output: Any, mean: Any, variance: Any) -> Any:
         """Returns the output, and moves the averages towards these values along with the step."""
 
@@ -107,19 +120,9 @@ class _Averages:
             return average, average - (1 - self.momentum) * (average - tf.stop_gradient(value))
 
         assignments = [moved(self.mean, mean), moved(self.variance, variance)]
-        return update_state(output, assignments, self.mode)
-
-
-class _Moments(NamedTuple):
-    """Mean and variance of each channel, and the number of elements per channel."""
-
-    mean: Any
-    variance: Any
-    count: Any
-
-    def population(self) -> tuple[Any, Any]:
-        """The mean and the unbiased variance, as the fused kernels return them for inference."""
-        return self.mean, self.variance * self.count / tf.maximum(self.count - 1, 1)
+        output = update_state(output, assignments, self.mode)
+        output.variables = self.affine.variables
+        return output
 
 
 @layer_register()
@@ -142,7 +145,7 @@ def BatchNorm(
     """Normalizes each channel over the batch in training, by moving averages in inference.
 
     Variables `beta`, `gamma`, `mean/EMA`, `variance/EMA`, all float32; the statistics are computed
-    in float32 as well. `training` defaults to what the tower is for; False in a training tower
+    in float32 as well. `training` defaults to the purpose of the tower; False in a training tower
     freezes the layer. The moving averages follow the first training tower, with the unbiased
     variance:
 
@@ -150,14 +153,13 @@ def BatchNorm(
     - 'internal': whenever the output is computed, for instance in a branch or a GAN's inner step;
     - 'skip': never.
 
-    `virtual_batch_size` divides the batch into parts of that size and normalizes each by itself
-    (ghost batch norm); the moving averages get the mean of the parts' statistics.
-    `sync_statistics=True` (old scripts: 'nccl', 'horovod') computes the statistics over the batches
-    of all towers. `axis` is the axis of the channels, an alternative to `data_format`.
+    `virtual_batch_size` divides the batch into parts of that size and normalizes each separately
+    (ghost batch norm); the moving averages follow the mean of the parts' statistics.
+    `sync_statistics=True` (or 'nccl', 'horovod', with the same effect) computes the statistics over
+    the batches of all towers. `axis` is the axis of the channels, an alternative to `data_format`.
 
         x = BatchNorm("bn", x)
     """
-    _check_mode(ema_update)
     if virtual_batch_size is not None and sync_statistics:
         raise ValueError(
             "virtual_batch_size makes batches smaller and sync_statistics makes them larger: "
@@ -167,19 +169,17 @@ def BatchNorm(
     affine = _Affine(x, data_format, center, scale, beta_initializer, gamma_initializer)
     averages = _Averages(affine, momentum, ema_update)
     if not in_training(training):
-        output = _by_averages(x, affine, averages, epsilon)
+        return averages.normalize(x, epsilon)
+    synchronize = sync_statistics and _must_synchronize()
+    if virtual_batch_size is not None:
+        output, mean, variance = _by_parts(x, affine, virtual_batch_size, epsilon)
+    elif _has_fused_kernel(x) and not synchronize:
+        output, mean, variance = _fused(x, affine, epsilon, is_training=True)
     else:
-        if virtual_batch_size is not None:
-            output, population = _by_parts(x, affine, virtual_batch_size, epsilon)
-        elif sync_statistics and _must_synchronize():
-            output, population = _by_moments(x, affine, _synchronized_moments(x, affine), epsilon)
-        elif _has_fused_kernel(x):
-            output, population = _fused(x, affine, epsilon, is_training=True)
-        else:
-            output, population = _by_moments(x, affine, _batch_moments(x, affine), epsilon)
-        output = averages.updated(output, *population)
-    output.variables = affine.variables
-    return output
+        mean, variance, count = (_synchronized_moments if synchronize else _moments)(x, affine)
+        output = affine.normalize(x, mean, variance, epsilon)
+        variance = _unbiased(variance, count)
+    return averages.updated(output, mean, variance)
 
 
 @layer_register()
@@ -202,35 +202,24 @@ def BatchRenorm(
 
     The normalized batch is multiplied by r, the ratio of the two standard deviations clipped to
     [1 / rmax, rmax], and shifted by d, the difference of the means clipped to [-dmax, dmax]. No
-    gradient flows through r and d. `rmax=1, dmax=0` is `BatchNorm`; a schedule usually begins there
+    gradient flows through r and d. `rmax=1, dmax=0` is `BatchNorm`. A schedule usually begins there
     and widens the limits, so they may be tensors. Variables and `ema_update` as in `BatchNorm`.
 
         x = BatchRenorm("bn", x, rmax=3.0, dmax=5.0)
     """
-    _check_mode(ema_update)
     affine = _Affine(x, data_format, center, scale, beta_initializer, gamma_initializer)
     averages = _Averages(affine, momentum, ema_update)
-    usual_mean, usual_variance = averages.values()
-    shaped = affine.shaped
     if not in_training(training):
-        return affine.normalize(x, shaped(usual_mean), shaped(usual_variance), epsilon)
-
-    moments = _batch_moments(x, affine)
-    usual_deviation = tf.sqrt(usual_variance + epsilon)
-    deviation = tf.sqrt(moments.variance + epsilon)
+        return averages.normalize(x, epsilon)
+    usual_mean, usual_variance = averages.values()
+    mean, variance, count = _moments(x, affine)
+    usual_deviation, deviation = tf.sqrt(usual_variance + epsilon), tf.sqrt(variance + epsilon)
     r = tf.clip_by_value(deviation / usual_deviation, 1 / rmax, rmax)
-    d = tf.clip_by_value((moments.mean - usual_mean) / usual_deviation, -dmax, dmax)
-    r, d = tf.stop_gradient(r), tf.stop_gradient(d)
-    normal = (tf.cast(x, tf.float32) - shaped(moments.mean)) / shaped(deviation)
+    d = tf.clip_by_value((mean - usual_mean) / usual_deviation, -dmax, dmax)
+    r, d, shaped = tf.stop_gradient(r), tf.stop_gradient(d), affine.shaped
+    normal = (tf.cast(x, tf.float32) - shaped(mean)) / shaped(deviation)
     corrected = normal * shaped(r * affine.gamma) + shaped(d * affine.gamma + affine.beta)
-    output = averages.updated(tf.cast(corrected, x.dtype), *moments.population())
-    output.variables = affine.variables
-    return output
-
-
-def _check_mode(mode: str) -> None:
-    if mode not in EMA_MODES:
-        raise ValueError(f"expected ema_update to be one of {EMA_MODES}, received {mode!r}")
+    return averages.updated(tf.cast(corrected, x.dtype), mean, _unbiased(variance, count))
 
 
 def _format_of(axis: int | None, rank: int, data_format: str) -> str:
@@ -245,34 +234,16 @@ def _has_fused_kernel(x: Any) -> bool:
     return x.shape.rank == 4 and x.dtype in (tf.float32, tf.float16, tf.bfloat16)
 
 
-def _fused(x: Any, affine: _Affine, epsilon: float, **options: Any) -> tuple[Any, tuple[Any, Any]]:
-    """TensorFlow's fused kernel: the output, and the mean and variance of the population."""
+def _fused(x: Any, affine: _Affine, epsilon: float, **options: Any) -> tuple[Any, Any, Any]:
+    """TensorFlow's fused kernel: the output, the mean and the unbiased variance."""
+    data_format = tf_data_format(affine.layout, 4)
     output, mean, variance = v1.nn.fused_batch_norm(
-        x,
-        affine.gamma,
-        affine.beta,
-        epsilon=epsilon,
-        data_format=tf_data_format(affine.layout, 4),
-        **options,
+        x, affine.gamma, affine.beta, epsilon=epsilon, data_format=data_format, **options
     )
-    return output, (mean, variance)
+    return output, mean, variance
 
 
-def _by_averages(x: Any, affine: _Affine, averages: _Averages, epsilon: float) -> Any:
-    mean, variance = averages.values()
-    if _has_fused_kernel(x):
-        return _fused(x, affine, epsilon, mean=mean, variance=variance, is_training=False)[0]
-    return affine.normalize(x, affine.shaped(mean), affine.shaped(variance), epsilon)
-
-
-def _by_moments(
-    x: Any, affine: _Affine, moments: _Moments, epsilon: float
-) -> tuple[Any, tuple[Any, Any]]:
-    mean, variance = affine.shaped(moments.mean), affine.shaped(moments.variance)
-    return affine.normalize(x, mean, variance, epsilon), moments.population()
-
-
-def _by_parts(x: Any, affine: _Affine, size: int, epsilon: float) -> tuple[Any, tuple[Any, Any]]:
+def _by_parts(x: Any, affine: _Affine, size: int, epsilon: float) -> tuple[Any, Any, Any]:
     """Ghost batch norm: the batch as [parts, size, ...], each part with its own statistics."""
     if x.shape[0] is not None and x.shape[0] % size:
         raise ValueError(
@@ -283,26 +254,31 @@ def _by_parts(x: Any, affine: _Affine, size: int, epsilon: float) -> tuple[Any, 
     normal, *moments = _normal(x, shape, kept, epsilon)
     count = tf.cast(tf.size(x), tf.float32) / tf.cast(tf.size(moments[0]), tf.float32)
     mean, variance = (tf.reduce_mean(tf.reshape(v, [-1, affine.channels]), 0) for v in moments)
-    return affine.apply(normal, 1.0, x.dtype), _Moments(mean, variance, count).population()
+    return affine.apply(normal, 1.0, x.dtype), mean, _unbiased(variance, count)
 
 
-def _batch_moments(x: Any, affine: _Affine) -> _Moments:
-    """The moments of this tower's batch, in float32."""
+def _moments(x: Any, affine: _Affine) -> tuple[Any, Any, Any]:
+    """Mean and variance of each channel of this tower's batch, and the elements per channel."""
     axes = [axis for axis in range(affine.rank) if axis != channel_axis(affine.rank, affine.layout)]
     mean, variance = tf.nn.moments(tf.cast(x, tf.float32), axes)
-    return _Moments(mean, variance, tf.cast(tf.size(x), tf.float32) / affine.channels)
+    return mean, variance, tf.cast(tf.size(x), tf.float32) / affine.channels
 
 
-def _synchronized_moments(x: Any, affine: _Affine) -> _Moments:
+def _unbiased(variance: Any, count: Any) -> Any:
+    """The variance of the population, as the fused kernels return it."""
+    return variance * count / tf.maximum(count - 1, 1)
+
+
+def _synchronized_moments(x: Any, affine: _Affine) -> tuple[Any, Any, Any]:
     """The moments over the batches of all replicas; gradients flow to each of them."""
-    own = _batch_moments(x, affine)
+    own_mean, own_variance, own_count = _moments(x, affine)
     replica, add = tf.distribute.get_replica_context(), tf.distribute.ReduceOp.SUM
     # Sums, so that replicas with fewer datapoints count for less.
-    total, count = replica.all_reduce(add, [own.mean * own.count, own.count])
+    total, count = replica.all_reduce(add, [own_mean * own_count, own_count])
     mean = total / count
-    # A second reduction: E[x^2] - E[x]^2 would lose precision where the mean is large.
-    squares = replica.all_reduce(add, (own.variance + tf.square(own.mean - mean)) * own.count)
-    return _Moments(mean, squares / count, count)
+    # A second reduction: E[x^2] - E[x]^2 would lose precision if the mean is large.
+    squares = replica.all_reduce(add, (own_variance + tf.square(own_mean - mean)) * own_count)
+    return mean, squares / count, count
 
 
 def _must_synchronize() -> bool:
@@ -354,7 +330,7 @@ def InstanceNorm(
     gamma_initializer: Any = None,
     data_format: str = "channels_last",
 ) -> Any:
-    """Normalizes each channel of each image by itself; 4-D inputs, variables as in `LayerNorm`."""
+    """Normalizes each channel of each image separately; 4-D inputs, variables as in `LayerNorm`."""
     expect_rank(x, 4)
     affine = _Affine(x, data_format, center, scale, beta_initializer, gamma_initializer)
     axes = spatial_axes(4, data_format)

@@ -84,7 +84,7 @@ def FixedUnPooling(
 ) -> Any:
     """Replaces each pixel by its product with a fixed matrix of that shape (a Kronecker product).
 
-    The default matrix has a one at the top left and zeros elsewhere.
+    The default matrix is one at the top left and zero elsewhere.
 
         x = FixedUnPooling("unpool0", x, 2)
     """
@@ -116,7 +116,7 @@ def UpSampling(
     interpolation: str = "nearest",
     data_format: str = "channels_last",
 ) -> Any:
-    """Enlarges a 4-D input by whole factors; `interpolation` is 'nearest' or 'bilinear'.
+    """Enlarges a 4-D input by integer factors; `interpolation` is 'nearest' or 'bilinear'.
 
     x = UpSampling("up0", x, 2)
     """

@@ -30,11 +30,11 @@ def LSTM(
     """Long short-term memory over [batch, time, features].
 
     Variables `W` [features, 4 units], `U` [units, 4 units] and `b`, with the gates in the order
-    input, forget, cell, output as in Keras; the forget gate's bias begins at one. Returns all
+    input, forget, cell, output as in Keras. The initial bias of the forget gate is one. Returns all
     outputs [batch, time, units], or the last one with `return_sequences=False`; with `return_state`
-    a tuple (output, h, c). `initial_state` is [h, c]. After `sequence_length` [batch] steps outputs
-    are zero and the state does not change. `reverse` begins at the last step; outputs keep the
-    order of the input.
+    a tuple (output, h, c). `initial_state` is [h, c]. After `sequence_length` [batch] steps, the
+    outputs are zero and the state does not change. `reverse` starts at the last step, but outputs
+    keep the order of the input.
 
         x = LSTM("lstm0", x, 128)
     """
@@ -114,7 +114,7 @@ def _weights(x: Any, units: int, gates: int, initial: Any, recurrent: Any) -> Va
 
 
 def _float32_orthogonal(shape: Any, dtype: Any = None, **_: Any) -> Any:
-    # It needs a matrix decomposition, for which the CPU has no kernel in half precision.
+    # It needs a matrix decomposition, for which CPUs have no kernel in half precision.
     return tf.cast(v1.orthogonal_initializer()(shape, dtype=tf.float32), dtype)
 
 
@@ -139,7 +139,7 @@ def _unroll(
     )
     units = states[0].shape[1]
     shape = [inputs.shape[0], units]
-    # Only if it is used: XLA cannot differentiate a loop that carries an unused array.
+    # Only if it is used, because XLA cannot differentiate a loop with an unused array.
     outputs = [tf.TensorArray(inputs.dtype, steps, element_shape=shape)] if keep_all else []
     if lengths is not None:
         lengths = tf.cast(lengths, tf.int32)
@@ -168,7 +168,7 @@ def _unroll(
     for state in last:
         state.set_shape(shape)  # the loop loses the static size of the batch
     if not keep_all:
-        # A tensor of its own: the layer's variables must not become an attribute of the state.
+        # A new tensor, so that the layer's variables do not become an attribute of the state.
         return tf.identity(last[0]), last
     stacked = tf.transpose(outputs[0].stack(), [1, 0, 2])
     stacked.set_shape([inputs.shape[0], inputs.shape[1], units])

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextvars
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
 from towerpack.models.argscope import Signature, get_arg_scope
 from towerpack.tower import get_current_tower_context
-from towerpack.tower.layer_calls import LayerCall, shape_text
+from towerpack.tower.context import LayerCall, shape_text
 from towerpack.tower.precision import in_layer_precision
 
-# Several layers under one name where two modules of a user chose the same name.
+# A name has several layers if two modules of a user chose the same name.
 _layers: dict[str, list[Callable[..., Any]]] = {}
 _depth: contextvars.ContextVar[int] = contextvars.ContextVar("layer_depth", default=0)
 RESERVED = "tf"  # LinearWrap(x).tf.<function> reaches TensorFlow
@@ -21,15 +21,13 @@ _OWN = f"{__name__.rpartition('.')[0]}."
 
 
 def layer_register(
-    log_shape: bool = False,
-    use_scope: bool | None = True,
-    renamed: Mapping[str, str] | None = None,
+    log_shape: bool = False, use_scope: bool | None = True
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Makes `func(x, ...)` a layer `layer(name, x, ...)` with its own variable scope.
 
-    With `use_scope=None` the name is optional, with False the layer takes none. `renamed` maps old
-    argument names to new ones. `log_shape` gives the layer a row in the table of layers. A script's
-    own layer takes precedence over a layer of towerpack with the same name.
+    With `use_scope=None` the name is optional, with False the layer takes none. `log_shape` gives
+    the layer a row in the table of layers. A layer of a script takes precedence over a layer of
+    towerpack with the same name.
 
         @layer_register(log_shape=True)
         def Scale(x, *, init=1.0):
@@ -40,9 +38,8 @@ def layer_register(
 
     def decorate(func: Callable[..., Any]) -> Callable[..., Any]:
         if func.__name__ == RESERVED:
-            raise ValueError(f"a layer cannot be named {RESERVED!r}: LinearWrap uses it")
+            raise ValueError(f"a layer cannot be named {RESERVED!r}, which LinearWrap uses")
         layer = _Layer(func, log_shape, use_scope)
-        layer.signature.rename(renamed or {})
 
         @functools.wraps(func)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -50,9 +47,15 @@ def layer_register(
 
         call.argscope_signature = layer.signature  # type: ignore[attr-defined]
         call.in_open_scope = layer.in_open_scope  # type: ignore[attr-defined]
-        call.use_scope = use_scope  # type: ignore[attr-defined]
-        call.symbolic_function = func  # type: ignore[attr-defined]
-        _register(call)
+        # Replaces a layer of the same module (a cell of a notebook ran again), and towerpack's own.
+        _layers[func.__name__] = [
+            *(
+                other
+                for other in _layers.get(func.__name__, [])
+                if other.__module__ != func.__module__ and not other.__module__.startswith(_OWN)
+            ),
+            call,
+        ]
         return call
 
     return decorate
@@ -61,7 +64,7 @@ def layer_register(
 def layer_named(
     name: str, doc: str, **options: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`layer_register(**options)` for a function that a factory makes: sets its name and doc."""
+    """`layer_register(**options)` for a function made by a factory: sets its name and docstring."""
 
     def decorate(func: Callable[..., Any]) -> Callable[..., Any]:
         func.__name__ = func.__qualname__ = name
@@ -71,29 +74,13 @@ def layer_named(
     return decorate
 
 
-def _register(layer: Callable[..., Any]) -> None:
-    """Replaces a layer of the same module (a notebook's cell runs again) and towerpack's own."""
-    kept = [
-        other
-        for other in _layers.get(layer.__name__, [])
-        if other.__module__ != layer.__module__ and not other.__module__.startswith(_OWN)
-    ]
-    _layers[layer.__name__] = [*kept, layer]
-
-
-def register_alias(name: str, layer: Callable[..., Any]) -> Callable[..., Any]:
-    """Registers a second name for chains; argscope and the table use the layer's first name."""
-    _layers[name] = [layer]
-    return layer
-
-
 def get_registered_layer(name: str) -> Callable[..., Any] | None:
-    """The layer with that name, or None; an error if two modules registered it."""
+    """The layer with that name, or None. Raises an error if two modules registered the name."""
     found = _layers.get(name, [])
     if len(found) > 1:
         modules = [layer.__module__ for layer in found]
         raise ValueError(
-            f"the layer {name!r} is registered by several modules, {modules}; rename it"
+            f"the layer {name!r} is registered by several modules, {modules}; rename one of them"
         )
     return found[0] if found else None
 
@@ -106,7 +93,6 @@ class _Layer:
     def __init__(self, func: Callable[..., Any], log_shape: bool, use_scope: bool | None):
         self.func, self.log_shape, self.use_scope = func, log_shape, use_scope
         self.name = func.__name__
-        self.is_own = func.__module__.startswith(_OWN)
         self.signature = Signature(func, self.name, skip=1)  # without the input
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -124,13 +110,31 @@ class _Layer:
                 _depth.reset(token)
             result = _named_output(output)
             path = v1.get_variable_scope().name
-        self._record(path, x, result)
+        context = get_current_tower_context()
+        # Once per model and not once per trace: only the first training tower records its layers.
+        if self.log_shape and _depth.get() == 0 and context and context.is_main_training_tower:
+            call = LayerCall(self.name, shape_text(x), shape_text(result))
+            context.store.layers.setdefault(path, call)
         return result
 
     def in_open_scope(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls the layer without a scope of its own: it makes its variables in the open scope."""
-        arguments = self._merge(args, kwargs)
-        if self.is_own:
+        """Calls the layer without its own scope: its variables are created in the open scope."""
+        names = self.signature.positional
+        if len(args) > len(names):
+            raise TypeError(
+                f"{self.name} takes at most {len(names)} positional arguments after its input "
+                f"{names}, received {len(args)}; pass the others by name"
+            )
+        self.signature.check(kwargs)
+        by_position = dict(zip(names, args, strict=False))
+        arguments = {**get_arg_scope().get(self.name, {}), **kwargs, **by_position}
+        missing = [name for name in self.signature.required if name not in arguments]
+        if missing:
+            raise TypeError(
+                f"{self.name} needs {' and '.join(missing)}; pass it in the call, or for many "
+                f"layers at once in argscope({self.name}, {missing[0]}=...)"
+            )
+        if self.func.__module__.startswith(_OWN):
             return in_layer_precision(self.func, x, arguments)
         return self.func(x, **arguments)
 
@@ -150,31 +154,6 @@ class _Layer:
             received = repr(args[0]) if args else "nothing"
             raise TypeError(f"{self.name} needs a tensor or a list of tensors, received {received}")
         return name, args[0], args[1:]
-
-    def _merge(self, positional: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        names = self.signature.positional
-        if len(positional) > len(names):
-            raise TypeError(
-                f"{self.name} takes at most {len(names)} positional arguments after its input "
-                f"{names}, received {len(positional)}; pass the others by name"
-            )
-        by_position = dict(zip(names, positional, strict=False))
-        called = {**self.signature.checked(kwargs), **by_position}
-        merged = {**get_arg_scope().get(self.name, {}), **called}
-        missing = [name for name in self.signature.required if name not in merged]
-        if missing:
-            raise TypeError(
-                f"{self.name} needs {' and '.join(missing)}; pass it in the call, or for many "
-                f"layers at once in argscope({self.name}, {missing[0]}=...)"
-            )
-        return merged
-
-    def _record(self, path: str, x: Any, output: Any) -> None:
-        context = get_current_tower_context()
-        # Once per model, not once per trace: only the first training tower records its layers.
-        if self.log_shape and _depth.get() == 0 and context and context.is_main_training_tower:
-            call = LayerCall(self.name, shape_text(x), shape_text(output))
-            context.store.layers.setdefault(path, call)
 
 
 def _named_output(output: Any) -> Any:

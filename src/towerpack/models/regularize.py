@@ -1,22 +1,20 @@
-"""Costs of the weights themselves."""
+"""Regularization: costs of the weights themselves."""
 
 from __future__ import annotations
 
 import re
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.core import logger
 from towerpack.models.variables import Regularizer
-from towerpack.tower import TowerContext, VariableStore, get_current_tower_context
-
-_warned: weakref.WeakKeyDictionary[VariableStore, set[str]] = weakref.WeakKeyDictionary()
+from towerpack.tower import TowerContext, get_current_tower_context
+from towerpack.tower.creation import current_scope
 
 
 class CalledTooEarly(RuntimeError):
-    """A tower made variables after the call of `regularize_cost`; they are in the store now."""
+    """A tower created variables after `regularize_cost` was called; they are in the store now."""
 
 
 def l2_regularizer(scale: float = 1.0) -> Regularizer:
@@ -33,9 +31,9 @@ def regularize_cost(regex: str, func: Callable[[Any], Any], name: str = "regular
     """The sum of `func(weights)` over the trainable variables whose name matches the pattern.
 
     The pattern may match anywhere in the name (`re.search`). Add the result to the cost yourself,
-    after the last layer. A trainer computes the same cost wherever the call stands: if a matching
-    variable is made after the call, it builds the tower a second time. The result is float32, and
-    zero outside of training. A tower with variables of its own counts only these.
+    after the last layer. If a matching variable is created after the call, a trainer builds the
+    tower a second time, so the cost does not depend on the position of the call. The result is
+    float32, and zero outside of training. A tower with its own variables counts only these.
 
         cost = loss + regularize_cost("fc.*/W", l2_regularizer(1e-4))
     """
@@ -55,8 +53,14 @@ def regularize_cost(regex: str, func: Callable[[Any], Any], name: str = "regular
                 f"regularize_cost({regex!r}) was called before these variables were made: {late}; "
                 "call it after the last layer"
             )
-        if not chosen and not late:
-            _warn_once(context.store, regex)
+        # Once per model, although its tower is traced many times.
+        if not chosen and not late and regex not in context.store.unmatched:
+            context.store.unmatched.add(regex)
+            logger.warning(
+                "regularize_cost: no trainable variable matches %r; the trainable variables are %s",
+                regex,
+                list(context.store.trainable()),
+            )
 
     chosen = matching()
     context.at_end.append(check_complete)
@@ -64,18 +68,6 @@ def regularize_cost(regex: str, func: Callable[[Any], Any], name: str = "regular
         return tf.zeros([], tf.float32, name=name)
     weights = [tf.cast(context.store[path], tf.float32) for path in chosen]
     return tf.add_n([tf.cast(func(weight), tf.float32) for weight in weights], name=name)
-
-
-def _warn_once(store: VariableStore, regex: str) -> None:
-    """Warns once per model, although its tower is traced many times."""
-    warned = _warned.setdefault(store, set())
-    if regex not in warned:
-        warned.add(regex)
-        logger.warning(
-            "regularize_cost: no trainable variable matches %r; the trainable variables are %s",
-            regex,
-            list(store.trainable()),
-        )
 
 
 def regularize_cost_from_collection(name: str = "regularize_cost") -> Any:
@@ -87,7 +79,7 @@ def regularize_cost_from_collection(name: str = "regularize_cost") -> Any:
         cost = loss + regularize_cost_from_collection()
     """
     context = _training_context()
-    losses = [] if context is None else context.store.regularization_losses()
+    losses = [] if context is None else list(current_scope().losses.values())
     if not losses:
         return tf.zeros([], tf.float32, name=name)
     return tf.add_n([tf.cast(loss, tf.float32) for loss in losses], name=name)
@@ -96,5 +88,5 @@ def regularize_cost_from_collection(name: str = "regularize_cost") -> Any:
 def _training_context() -> TowerContext | None:
     context = get_current_tower_context()
     if context is None:
-        raise RuntimeError("the cost of weights can be computed only while a tower is being built")
+        raise RuntimeError("the cost of weights can only be computed while a tower is being built")
     return context if context.is_training else None

@@ -19,7 +19,7 @@ _LETTERS = {3: "W", 4: "HW", 5: "DHW"}
 
 
 def sizes(size: Any, count: int) -> list[int]:
-    """One number for each of `count` dimensions, from one number or from `count` of them.
+    """A number for each of `count` dimensions, from one number for all or a sequence.
 
     >>> sizes(3, 2), sizes((2, 5), 2)
     ([3, 3], [2, 5])
@@ -30,12 +30,12 @@ def sizes(size: Any, count: int) -> list[int]:
         if not isinstance(size, Sequence):
             return [operator.index(size)] * count
     except TypeError:
-        pass  # not whole numbers: the same error as for a wrong count
-    raise ValueError(f"expected a whole number or {count} of them, received {size!r}")
+        pass  # not integers: the same error as for a wrong count
+    raise ValueError(f"expected an integer or {count} of them, received {size!r}")
 
 
 def expect_rank(x: Any, *ranks: int) -> int:
-    """The input's rank, or an error that says which ranks the layer takes."""
+    """The input's rank. Raises an error if the layer does not take that rank."""
     if x.shape.rank not in ranks:
         wanted = " or ".join(f"{rank}-D" for rank in ranks)
         raise ValueError(f"expected a {wanted} input, received shape {x.shape}")
@@ -43,7 +43,7 @@ def expect_rank(x: Any, *ranks: int) -> int:
 
 
 def size_of(x: Any, axis: int) -> Any:
-    """The size of an axis: a number if it is known, else a tensor."""
+    """The size of an axis: a number if it is known, otherwise a tensor."""
     static = x.shape[axis]
     return tf.shape(x)[axis] if static is None else static
 
@@ -129,8 +129,8 @@ def has_gpu() -> bool:
 def in_fast_format(op: Callable[[Any, str], Any], x: Any, data_format: str) -> Any:
     """Calls `op(x, data_format)`, with the channels last unless there is a GPU.
 
-    Many kernels of the CPU exist for one format only. Transposing lets a model that was written
-    for NCHW run everywhere.
+    Many kernels for CPUs support only one format. With the transposition, a model that was written
+    for NCHW runs everywhere.
     """
     if has_gpu():
         return op(x, get_data_format(data_format))

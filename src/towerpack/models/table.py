@@ -4,41 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from towerpack.core import logger
 from towerpack.tower import VariableStore
 
-REASONS_SHOWN = 2  # why parts of one layer are frozen
-
-
-class LayerRow(NamedTuple):
-    """A named layer of towerpack, or a Keras layer or model that the tower called.
-
-    `parameters` counts trained and frozen parameters, with those of inner layers. `frozen` says how
-    many of them are frozen, and why.
-    """
-
-    name: str
-    kind: str
-    input: str
-    output: str
-    parameters: int
-    frozen: str
+REASONS_SHOWN = 2  # per layer, for frozen variables
 
 
 _HEAD = ("layer", "kind", "input", "output", "parameters", "frozen")
 _logging = True
-
-
-def layer_rows(store: VariableStore) -> list[LayerRow]:
-    """The layers of the model with these variables, in the order in which they were built."""
-    return [
-        LayerRow(
-            name, call.kind, call.input, call.output, *_counted(store, _parameters(store, name))
-        )
-        for name, call in store.layers.items()
-    ]
 
 
 def _parameters(store: VariableStore, layer: str) -> set[str]:
@@ -65,17 +39,22 @@ def _counted(store: VariableStore, names: Iterable[str]) -> tuple[int, str]:
 
 
 def layer_table(store: VariableStore) -> str:
-    """The table as text; empty if the tower called no layer with a name."""
-    rows = layer_rows(store)
-    if not rows:
+    """The table as text; empty if the tower called no layers with names.
+
+    A row is a named layer of towerpack, or a Keras layer or model that the tower called, in the
+    order of the calls. `parameters` is the number of trained and frozen parameters, including those
+    of inner layers. `frozen` says how many of them are frozen, and why.
+    """
+    if not store.layers:
         return ""
-    # A variable that several layers share counts once.
-    total, frozen = _counted(store, set().union(*(_parameters(store, r.name) for r in rows)))
-    cells: list[tuple[str, ...]] = [
-        _HEAD,
-        *((*row[:4], f"{row.parameters:,}", row.frozen) for row in rows),
-        ("total", "", "", "", f"{total:,}", frozen.partition(":")[0]),
-    ]
+    owned = {name: _parameters(store, name) for name in store.layers}
+    cells: list[tuple[str, ...]] = [_HEAD]
+    for name, call in store.layers.items():
+        count, frozen = _counted(store, owned[name])
+        cells.append((name, call.kind, call.input, call.output, f"{count:,}", frozen))
+    # A variable that several layers share is counted once.
+    total, frozen = _counted(store, set().union(*owned.values()))
+    cells.append(("total", "", "", "", f"{total:,}", frozen.partition(":")[0]))
     if not frozen:
         cells = [row[:-1] for row in cells]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

@@ -1,4 +1,4 @@
-"""The variables of layers: weights that are trained, and state that layers update themselves."""
+"""The variables of layers: trained weights, and state that layers update themselves."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ def finished(
     regularizer: Regularizer | None,
     data_format: str = "channels_last",
 ) -> Any:
-    """The output with a new bias `b` and the activation, and with the layer's variables on it."""
+    """Adds a bias `b` and the activation, and sets the layer's variables as an attribute."""
     if use_bias:
         shape = [channels_of(output, data_format)]
         variables.b = bias(shape, output.dtype, initializer, regularizer)
-        # bias_add names the formats of images, and takes them for other ranks as well.
+        # bias_add uses the names of image formats for all ranks.
         layout = "NHWC" if channels_are_last(data_format) else "NCHW"
         output = tf.nn.bias_add(output, variables.b, layout)
     if activation is None:
-        # Attributes belong on a tensor of our own: some layers return their input itself.
+        # A new tensor for the attribute: some layers return their input itself.
         output = tf.identity(output)
     elif callable(activation):
         output = activation(output)
@@ -85,7 +85,7 @@ def finished(
 
 
 def in_training(training: Any = None) -> bool:
-    """The layer's own argument if it was given, else whether the tower is for training."""
+    """The layer's own argument if it is given, otherwise whether the tower is for training."""
     if tf.is_tensor(training):
         raise TypeError(
             "expected True, False or None as training, received a tensor; training and inference "
@@ -100,7 +100,7 @@ def in_training(training: Any = None) -> bool:
 def state_variable(name: str, shape: Sequence[int], initializer: Any) -> Any:
     """A float32 variable of the layer that is saved with the model and has no gradient.
 
-    Returns the variable itself, whatever `remap_variables` does to variables when they are read.
+    Returns the variable itself, even if `remap_variables` replaces variables where they are read.
     """
     variable = v1.get_variable(
         name,
@@ -118,9 +118,9 @@ def state_variable(name: str, shape: Sequence[int], initializer: Any) -> Any:
 def update_state(output: Any, assignments: Sequence[tuple[Any, Any]], mode: str = "default") -> Any:
     """Returns the output, and assigns each (variable, new value) along with the step.
 
-    'default' (or 'collection') assigns when the training step runs; 'internal' whenever the output
-    is computed, even if only the output is fetched; 'skip' never. Of the towers that share
-    variables only the first updates them. An inference tower updates nothing.
+    The mode 'default' (or 'collection') assigns when the training step runs, 'internal' whenever
+    the output is computed, and 'skip' never. If towers share variables, only the first one updates
+    them. An inference tower updates nothing.
     """
     context = get_current_tower_context()
     if mode == "skip" or not (context and context.is_training and context.updates_state):

@@ -1,7 +1,8 @@
 """Where the numbers of a run go: TensorBoard's event files, JSON, the console, trackers.
 
-Nothing here imports TensorFlow. `MonitorBase` is the interface of all monitors; the trainer holds
-them in `Monitors`. `RunRecord` stores facts about the run, and `verdict` tells where its time goes.
+Nothing here imports TensorFlow. `MonitorBase` is the interface of all monitors, and the trainer
+holds them in `Monitors`. `RunRecord` stores facts about the run. `verdict` states where its time
+goes.
 """
 
 from towerpack.monitor.base import MonitorBase, Monitors, RunInfo

@@ -22,10 +22,10 @@ from towerpack.monitor.verdict import EpochTimes, verdict
 class RunInfo:
     """What a monitor receives at the start: where to write, and where the run begins.
 
-    `starting_step` is the last step that is already done: 0 for a run from scratch. `resumed` means
-    that the run continues from its own checkpoint: what monitors hold of later steps, which an
-    earlier process did after that checkpoint, will be logged again. `configuration` and `devices`
-    are for people to read; their values must be JSON or have a readable `str`.
+    `starting_step` is the last step that is already done, 0 for a new run. `resumed` means that the
+    run continues from its own checkpoint. An earlier process may have logged later steps than that;
+    they will be logged again. `configuration` and `devices` are for people to read; their values
+    must be JSON or have a readable `str`.
     """
 
     directory: Path | None
@@ -38,13 +38,19 @@ class RunInfo:
     devices: tuple[str, ...] = ()
 
     @property
-    def goes_on(self) -> bool:
-        """Whether there may be an earlier part of this run."""
+    def continues(self) -> bool:
+        """Whether this run may have an earlier part."""
         return self.resumed or self.starting_epoch > 1
 
+    def required_directory(self) -> Path:
+        """The directory; raises ValueError if the run has none."""
+        if self.directory is None:
+            raise ValueError("expected a run with a directory, received one without")
+        return self.directory
+
     def is_before(self, step: int, epoch: int) -> bool:
-        """Whether something logged at that time belongs to the part that is already done."""
-        if not self.goes_on:
+        """Whether that step belongs to the part of the run that is already done."""
+        if not self.continues:
             return False
         if self.starting_step:
             return step <= self.starting_step
@@ -54,9 +60,12 @@ class RunInfo:
 class MonitorBase:
     """Receives everything that is logged through `Monitors`; override what you need.
 
-    Calls come from the training thread, in order. `open` precedes all others; `flush` follows every
-    epoch; `end` and then `close` are called once, also after an exception.
+    Calls come from the training thread, in order: `open` first, `flush` after every epoch, and at
+    the end `end` and then `close`, once, also after an exception.
     """
+
+    needs_directory = False
+    """Whether it is left out of a run that has no directory."""
 
     def open(self, run: RunInfo) -> None: ...
 
@@ -76,7 +85,7 @@ class MonitorBase:
         """`text` is Markdown."""
 
     def process_hyperparameters(self, values: Mapping[str, Any]) -> None:
-        """Values are bool, int, float or str. Comes before the first step."""
+        """Values are bool, int, float or str. It is called before the first step."""
 
     def process_graph(self, graph: Callable[[], bytes]) -> None:
         """`graph()` returns the serialized `GraphDef`; it may be slow, and may run in a thread."""
@@ -94,10 +103,10 @@ class MonitorBase:
         """
 
     def persist(self) -> None:
-        """Stores what it has received so that it survives the end of this process.
+        """Writes what it has received, so that it survives the end of this process.
 
-        Called before every checkpoint, also in the middle of an epoch: a run that resumes there
-        does not log again what came before.
+        It is called before every checkpoint, also in the middle of an epoch, because a run that
+        resumes there does not log earlier steps again.
         """
 
     def flush(self, step: int, epoch: int) -> None: ...
@@ -110,7 +119,7 @@ class MonitorBase:
 
 TOWER_PREFIX = re.compile(r"tower\d+/")
 SUMMARY_SUFFIX = "-summary"
-NAMED_FAILURES = 3  # failed writes that are logged one by one; then every hundredth is
+NAMED_FAILURES = 3  # failed writes that are each logged; after them, every hundredth is
 FAILURES_PER_LINE = 100
 
 
@@ -132,6 +141,7 @@ class Monitors:
             if not isinstance(monitor, MonitorBase):
                 raise TypeError(f"expected monitors, received {monitor!r}")
         self.monitors = list(monitors)
+        self._active = [monitor for monitor in monitors if not monitor.needs_directory]
         self.step = self.epoch = 0
         self._history: dict[str, list[tuple[int, float]]] = {}
         self._put_before: set[str] = set()  # names logged at the step where the run resumed
@@ -140,8 +150,8 @@ class Monitors:
         """How often a monitor could not write."""
 
     def _each(self, call: Callable[[MonitorBase], None]) -> None:
-        """Calls each monitor. A disk or a network that fails does not end the run."""
-        for monitor in self.monitors:
+        """Calls each monitor. A failing disk or network does not end the run."""
+        for monitor in self._active:
             try:
                 call(monitor)
             except OSError as error:
@@ -156,9 +166,11 @@ class Monitors:
                     )
 
     def open(self, run: RunInfo) -> None:
-        """Opens every monitor, and reads the history of a resumed run from one that has it."""
+        """Opens every monitor and reads the history of a resumed run from the first that has it."""
+        if run.directory is not None:
+            self._active = self.monitors
         self._each(lambda monitor: monitor.open(run))
-        for monitor in self.monitors:
+        for monitor in self._active:
             if not self._history:
                 for name, step, value in monitor.history():
                     self._history.setdefault(name, []).append((step, value))
@@ -168,11 +180,11 @@ class Monitors:
             self._put_before = {name for name in latest if latest[name] == run.starting_step}
 
     def at(self, step: int, epoch: int) -> None:
-        """Sets the step and the epoch of what follows."""
+        """Sets the step and the epoch of the following values."""
         self.step, self.epoch = step, epoch
 
     def put_scalar(self, name: str, value: float) -> None:
-        """A number. Ignored if the run had already logged it at the step where it resumes."""
+        """Puts a number, unless it was logged at the same step before the run was resumed."""
         if self.step == self._resumed_at and name in self._put_before:
             return
         number = float(value)
@@ -184,7 +196,7 @@ class Monitors:
         return name in self._history and self._history[name][-1][0] == self.step
 
     def put_image(self, name: str, image: np.ndarray) -> None:
-        """A picture HW, HWC or NHWC with values 0..255."""
+        """Puts a picture HW, HWC or NHWC with values 0..255."""
         images = np.asarray(image)
         if images.ndim == 2:
             images = images[None, :, :, None]
@@ -200,18 +212,18 @@ class Monitors:
         self._each(lambda m: m.process_image(name, images, self.step, self.epoch))
 
     def put_histogram(self, name: str, values: np.ndarray) -> None:
-        """The distribution of any numbers."""
+        """Puts the distribution of any numbers."""
         flat = np.asarray(values).reshape(-1)
         if flat.dtype.kind not in "biuf":  # bfloat16, or Python's own numbers
             flat = flat.astype(np.float64)
         self._each(lambda m: m.process_histogram(name, flat, self.step, self.epoch))
 
     def put_text(self, name: str, text: str) -> None:
-        """Some Markdown."""
+        """Puts a text in Markdown."""
         self._each(lambda m: m.process_text(name, text, self.step, self.epoch))
 
     def put_hyperparameters(self, values: Mapping[str, Any]) -> None:
-        """The choices of this run, for comparing runs; values other than numbers become str."""
+        """Puts the settings of this run. Values other than numbers become str."""
         plain = {
             name: value if isinstance(value, bool | int | float | str) else str(value)
             for name, value in values.items()
@@ -219,17 +231,17 @@ class Monitors:
         self._each(lambda m: m.process_hyperparameters(plain))
 
     def put_graph(self, graph: bytes | Callable[[], bytes]) -> None:
-        """A serialized `GraphDef`, or a function that returns it, which a thread may call."""
+        """Puts a serialized `GraphDef`, or a function that returns it, which a thread may call."""
         make = graph if callable(graph) else lambda: graph
         self._each(lambda m: m.process_graph(make))
 
     def put_summary(self, summary: Any) -> None:
-        """A `Summary` of TensorBoard, as message or serialized; its scalars become plain scalars.
+        """Puts a `Summary` of TensorBoard, as message or serialized. Its scalars become scalars.
 
         Tags lose `towerN/` and a trailing `-summary`.
         """
         message = require("tensorboard.compat.proto.summary_pb2", extra="tf").Summary
-        # The message may be TensorFlow's class of the same name: bytes are what they share.
+        # The message may be of TensorFlow's class of the same name; both have the same bytes.
         serialized = summary if isinstance(summary, bytes) else summary.SerializeToString()
         for value in message.FromString(serialized).value:
             value.tag = TOWER_PREFIX.sub("", value.tag).removesuffix(SUMMARY_SUFFIX)
@@ -242,7 +254,7 @@ class Monitors:
         self._each(lambda m: m.process_summary(single, self.step, self.epoch))
 
     def put_event(self, event: Any) -> None:
-        """An `Event` of TensorBoard, as message or serialized; its step and time are set here."""
+        """Puts an `Event` of TensorBoard, as message or serialized; sets its step and time."""
         message = require("tensorboard.compat.proto.event_pb2", extra="tf").Event
         own = message.FromString(event if isinstance(event, bytes) else event.SerializeToString())
         own.step, own.wall_time = self.step, time.time()
@@ -250,7 +262,7 @@ class Monitors:
         self._each(lambda m: m.process_event(serialized, self.step, self.epoch))
 
     def put_times(self, times: EpochTimes) -> str:
-        """Where the epoch's time went: scalars `time/...` in seconds. Returns the verdict."""
+        """Puts the times of an epoch as scalars `time/...` in seconds. Returns the verdict."""
         line = verdict(times)
         for name, seconds in times.scalars().items():
             self.put_scalar(f"time/{name}", seconds)
@@ -268,16 +280,16 @@ class Monitors:
         return self._history[name]
 
     def persist(self) -> None:
-        """Called before a checkpoint: what was logged so far must survive this process."""
+        """Makes everything logged so far survive this process. Called before a checkpoint."""
         self._each(lambda m: m.persist())
 
     def flush(self) -> None:
         self._each(lambda m: m.flush(self.step, self.epoch))
 
     def close(self, error: BaseException | None = None) -> None:
-        """Ends and closes every monitor; the first failure is raised after all were closed.
+        """Ends and closes every monitor, and then raises the first failure.
 
-        An OSError is logged and counted instead. `error` is the exception that ended the run; by
+        An OSError is logged and counted instead. `error` is the exception that ended the run, by
         default the one that is being handled, if any.
         """
         error = error or sys.exception()

@@ -28,7 +28,7 @@ PACKAGES = (
     "h5py",
     "pyarrow",
 )
-# The vector extensions whose presence decides which kernels TensorFlow, numpy and OpenCV choose.
+# The vector extensions by which TensorFlow, numpy and OpenCV choose their kernels.
 CPU_FEATURES = (
     *("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16"),
     *("amx_tile", "amx_bf16", "asimd", "bf16", "i8mm", "sve"),
@@ -37,7 +37,7 @@ CPU_INFO = Path("/proc/cpuinfo")  # Linux only; elsewhere the features are unkno
 
 
 def environment() -> dict[str, str]:
-    """Names and versions, without importing TensorFlow; packages not installed are omitted.
+    """Names and versions, without importing TensorFlow. Missing packages are left out.
 
     >>> environment()["towerpack"] == __version__
     True
@@ -78,7 +78,7 @@ def cpu() -> str:
 
 
 def available_cores() -> int:
-    """The cores that this process may use: fewer than there are, in containers and batch jobs."""
+    """The cores that this process may use: in containers and batch jobs, not all of the machine."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -91,11 +91,11 @@ def memory() -> str:
         return "unknown"
 
 
-_START_TIME_FIELD = 19  # of /proc/<pid>/stat, counted behind the name in brackets
+_START_TIME_FIELD = 19  # of /proc/<pid>/stat, counted from after the name in brackets
 
 
 def process_identity() -> dict[str, Any]:
-    """Identifies this process for `is_alive`; its number alone does not, as numbers are reused."""
+    """Identifies this process for `is_alive`. Its pid alone does not, since pids are reused."""
     pid = os.getpid()
     return {"pid": pid, "host": socket.gethostname(), "start": _start_time(pid)}
 
@@ -120,7 +120,7 @@ def is_alive(identity: Mapping[str, Any]) -> bool | None:
 
 
 def _start_time(pid: int) -> str | None:
-    """Clock ticks from the start of the machine to that of the process; None without /proc."""
+    """Clock ticks between the start of the machine and of the process; None without /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -17,10 +17,7 @@ from towerpack.monitor.base import MonitorBase, RunInfo
 from towerpack.monitor.files import FILE_MARK, GrowingFile, encode_png, event_file_name, framed
 
 BINS = 30  # the number that TensorBoard draws
-# Numbers that are processed at once. In double precision they stay in the processor's cache and in
-# memory that the process already has; allocating pages for larger parts is slower than counting.
-PART = 1 << 13
-NEAR = 1e-6  # of a bin's width
+PART = 1 << 16  # numbers that are counted at once: a whole copy in double precision may be large
 HPARAMS_END_TAG = "_hparams_/session_end_info"
 
 
@@ -28,11 +25,10 @@ class TFEventWriter(MonitorBase):
     """Writes everything it receives to an event file in the run's directory, for TensorBoard.
 
     That is scalars, pictures, histograms, text, the graph and hyperparameters. Without a directory
-    it does nothing. Events are handed to the operating system after `max_queue` of them, with the
-    first event that comes `flush_secs` after the last write, and after every epoch. A resumed run
-    first makes TensorBoard discard the steps that will be logged again, so that a curve has every
-    step once. With `split_files` each epoch gets a separate file, which never changes after the
-    epoch.
+    it does nothing. Events reach the file after every epoch, when `max_queue` of them are waiting,
+    and with the first event that comes `flush_secs` after the last write. A resumed run first makes
+    TensorBoard discard the steps that will be logged again, so that a curve has every step once.
+    With `split_files`, each epoch has its own file, which never changes after the epoch.
 
     Needs tensorboard (extra `tf`).
     """
@@ -48,20 +44,20 @@ class TFEventWriter(MonitorBase):
             raise ValueError(f"expected max_queue of at least 1, received {max_queue}")
         self.logdir, self.max_queue, self.flush_secs = logdir, max_queue, flush_secs
         self.split_files = split_files
-        self._directory: Path | None = None
         self._file: GrowingFile | None = None
-        self._lock = threading.Lock()  # the graph is written by a thread
+        self._lock = threading.Lock()  # a thread writes the graph
         self._graph_thread: threading.Thread | None = None
         self._graph_failure: BaseException | None = None
         self._has_hyperparameters = False
 
+    @property
+    def needs_directory(self) -> bool:  # type: ignore[override]
+        return self.logdir is None
+
     def open(self, run: RunInfo) -> None:
-        directory = self.logdir or run.directory
-        if directory is None:
-            return
-        self._directory = Path(directory)
+        self._directory = Path(self.logdir or run.required_directory())
         self._open_file()
-        if run.goes_on and run.starting_step:
+        if run.continues and run.starting_step:
             log = _events().SessionLog(status=_events().SessionLog.START)
             self._write(step=run.starting_step + 1, session_log=log)
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -71,8 +67,6 @@ class TFEventWriter(MonitorBase):
         self._write_summary(step, tag=name, simple_value=value)
 
     def process_image(self, name: str, images: np.ndarray, step: int, epoch: int) -> None:
-        if self._directory is None:
-            return
         for number, image in enumerate(images):
             height, width, channels = image.shape
             picture = _summaries().Summary.Image(
@@ -85,7 +79,7 @@ class TFEventWriter(MonitorBase):
             self._write_summary(step, tag=tag, image=picture)
 
     def process_histogram(self, name: str, values: np.ndarray, step: int, epoch: int) -> None:
-        if self._directory is not None and values.size:
+        if values.size:
             self._write_summary(step, tag=name, histo=_histogram(values))
 
     def process_text(self, name: str, text: str, step: int, epoch: int) -> None:
@@ -106,8 +100,6 @@ class TFEventWriter(MonitorBase):
         self._write(step=0, summary=hparams.hparams_pb(dict(values), trial_id=group))
 
     def process_graph(self, graph: Callable[[], bytes]) -> None:
-        if self._directory is None:
-            return
 
         def write() -> None:
             try:
@@ -131,7 +123,7 @@ class TFEventWriter(MonitorBase):
     def flush(self, step: int, epoch: int) -> None:
         self._join_graph()
         self._flush()
-        if self._file and (self.split_files or self._is_overtaken()):
+        if self._file and (self.split_files or self._has_newer_neighbour()):
             self._open_file()
             self._flush()
 
@@ -148,33 +140,27 @@ class TFEventWriter(MonitorBase):
             finally:
                 self._file = None
 
-    def _is_overtaken(self) -> bool:
+    def _has_newer_neighbour(self) -> bool:
         """Whether another writer has created a newer file in the directory.
 
-        At the end of a file, TensorBoard's loader continues with the next one and never returns:
-        TensorBoard would show nothing more of this file.
+        At the end of a file, TensorBoard's loader continues with the next one and never returns to
+        this one, so it would not show what is added here.
         """
-        if self._directory is None or self._file is None:
-            return False
-        own = self._file.path.name
+        own = self._file.path.name if self._file else ""
         return any(path.name > own for path in self._directory.glob(f"{FILE_MARK}*"))
 
     def _open_file(self) -> None:
-        if self._directory is None:
-            return
         self._file = GrowingFile(self._directory / event_file_name())
         self._pending, self._flushed = 0, time.monotonic()
         self._write(file_version="brain.Event:2")
 
     def _write_summary(self, step: int, **value: Any) -> None:
-        if self._file:
-            message = _summaries().Summary
-            self._write(step=step, summary=message(value=[message.Value(**value)]))
+        message = _summaries().Summary
+        self._write(step=step, summary=message(value=[message.Value(**value)]))
 
     def _write(self, **content: Any) -> None:
-        if self._file:
-            event = _events().Event(wall_time=time.time(), **content)
-            self._write_record(event.SerializeToString())
+        event = _events().Event(wall_time=time.time(), **content)
+        self._write_record(event.SerializeToString())
 
     def _write_record(self, record: bytes) -> None:
         with self._lock:
@@ -198,7 +184,7 @@ class TFEventWriter(MonitorBase):
             self._graph_thread = None
         failure, self._graph_failure = self._graph_failure, None
         if failure is not None:
-            logger.error("the graph could not be written for TensorBoard")
+            logger.error("the graph for TensorBoard could not be written")
             raise failure
 
 
@@ -266,51 +252,30 @@ def distribution(values: np.ndarray, bins: int = BINS) -> Distribution:
     >>> found.count, found.least, found.greatest, found.total, found.counts.tolist()
     (3, 1.0, 2.0, 5.0, [1, 2])
     """
-    ranges = [(part.min(), part.max()) for part in _finite_parts(values)]
-    if not ranges:
+    extremes = [limit for part in _finite_parts(values) for limit in (part.min(), part.max())]
+    if not extremes:
         return distribution(np.zeros(1), bins)
-    least = float(min(low for low, _ in ranges))
-    greatest = float(max(high for _, high in ranges))
+    least, greatest = float(min(extremes)), float(max(extremes))
+    # Between numbers that are almost equal there is no space for that many edges.
+    space = 4 * bins * float(np.spacing(max(abs(least), abs(greatest))))
+    margin = 0.0 if greatest - least > space else max(0.5, space)
+    limits = least - margin, greatest + margin
     counts = np.zeros(bins, np.int64)
     count, total, total_of_squares = 0, 0.0, 0.0
-    edges = _edges(least, greatest, bins)
     for part in _finite_parts(values):
         part = part.astype(np.float64)
-        counts += np.bincount(_bins_of(part, edges), minlength=bins)
+        counts += np.histogram(part, bins, limits)[0]
         count += part.size
         total += float(part.sum())
         with np.errstate(over="ignore"):  # the sum is infinite then
             total_of_squares += float(part.dot(part))
+    edges = np.linspace(*limits, bins + 1)
     return Distribution(least, greatest, count, total, total_of_squares, edges, counts)
 
 
 def _finite_parts(values: np.ndarray) -> Iterator[np.ndarray]:
     for start in range(0, values.size, PART):
         part = values[start : start + PART]
-        if part.dtype.kind == "f":
-            finite = np.isfinite(part)
-            if not finite.all():
-                part = part[finite]
+        part = part[np.isfinite(part)]
         if part.size:
             yield part
-
-
-def _edges(least: float, greatest: float, bins: int) -> np.ndarray:
-    # Between numbers that are almost equal there is no room for that many edges.
-    room = 4 * bins * float(np.spacing(max(abs(least), abs(greatest))))
-    margin = 0.0 if greatest - least > room else max(0.5, room)
-    return np.linspace(least - margin, greatest + margin, bins + 1)
-
-
-def _bins_of(part: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """The bin of each number, the same as that of `np.histogram` but faster."""
-    bins = edges.size - 1
-    places = part - edges[0]
-    places *= bins / (edges[-1] - edges[0])
-    found = places.astype(np.intp)
-    # Rounding may have moved numbers across an edge, and the last bin includes its upper edge.
-    gaps = np.abs(np.rint(places) - places)
-    if gaps.min() < NEAR:
-        near = gaps < NEAR
-        found[near] = np.minimum(np.searchsorted(edges, part[near], side="right"), bins) - 1
-    return found

@@ -19,12 +19,12 @@ MAX_PENDING = 1 << 26  # bytes kept in memory while the disk is full
 
 
 class GrowingFile:
-    """Appends to a file. What could not be written stays in memory until the next `write`.
+    """Appends to a file. Data that could not be written stays in memory until the next `write`.
 
     The file begins with `content` and replaces an earlier file of its name as a whole. After an
-    OSError of `write` the file may end in the middle of a record, but the next successful `write`
-    overwrites that: nothing is missing, and nothing is written twice. Only when more than
-    `MAX_PENDING` bytes are waiting, appended data is dropped.
+    OSError of `write`, the file may end in the middle of a record. The next successful `write`
+    overwrites that, so nothing is missing and nothing is written twice. Only while more than
+    `MAX_PENDING` bytes are waiting is appended data dropped.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "x")
@@ -39,16 +39,16 @@ class GrowingFile:
 
     def __init__(self, path: Path, content: bytes = b""):
         self.path = path
-        self._content: bytes | None = content  # until the file has it
+        self._content: bytes | None = content  # None as soon as the file exists
         self._pending = bytearray()
-        self._size = len(content)  # of the part that is final
+        self._size = len(content)  # of the part that no `write` overwrites
 
     def append(self, data: bytes) -> None:
         if len(self._pending) < MAX_PENDING:
             self._pending += data
 
     def write(self, end: bytes = b"") -> None:
-        """Writes what was appended, and `end`, which the next `write` overwrites."""
+        """Writes the appended data and then `end`, which the next `write` overwrites."""
         if self._content is not None:
             with atomic_file(self.path) as file:
                 file.write(self._content + self._pending + end)
@@ -90,7 +90,7 @@ _HEAD, _TAIL = 12, 4  # bytes around a record: its length with a checksum, its o
 
 
 def event_file_name(suffix: str = "") -> str:
-    """A name that TensorBoard recognizes as an event file and sorts after older ones."""
+    """A name that TensorBoard takes for an event file and sorts after older ones."""
     # Nanoseconds distinguish two writers that one process opens in the same second.
     seconds, nanoseconds = divmod(time.time_ns(), 10**9)
     return f"{FILE_MARK}{seconds}.{nanoseconds:09d}.{socket.gethostname()}.{os.getpid()}{suffix}"
@@ -103,7 +103,7 @@ def framed(record: bytes) -> bytes:
 
 
 def read_event_records(path: str | Path) -> Iterator[bytes]:
-    """The intact records of an event file, up to the first that is truncated or damaged.
+    """Yields the records of an event file, up to the first that is truncated or damaged.
 
     A file that is being written often ends in the middle of a record.
     """

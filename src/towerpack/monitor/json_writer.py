@@ -20,29 +20,30 @@ _CLOSING = b"\n]\n"  # of the list
 class JSONWriter(MonitorBase):
     """Writes one record for each step at which scalars were logged, with all of them.
 
-    `stats.jsonl` gets a line for each record: a crash loses at most the last line. `stats.json`
-    holds the same records as one list, the format of old tools, and is valid at any time: a record
-    overwrites its closing bracket. Scalars that come later at the same step join the last record. A
-    resumed run drops the records of steps that will be logged again and appends to the rest: one
-    continuous file, every step once. A new run in the same directory renames the old files. NaN and
-    infinity become null. What could not be written to a failing disk is written later.
+    `stats.jsonl` gets a line for each record, so a crash loses at most the last line. `stats.json`
+    holds the same records as one list, the format of old tools. It is valid at any time, since each
+    record overwrites the closing bracket. Later scalars of the same step join the last record.
+
+    A resumed run drops the records of steps that will be logged again and appends to the others.
+    Every step is thus in the file once. A new run in the same directory renames the old files. NaN
+    and infinity become null. Records that a failing disk did not accept are written later.
     """
 
     LINES = "stats.jsonl"
     LIST = "stats.json"
+    needs_directory = True
 
     def __init__(self) -> None:
-        self._directory: Path | None = None
         self._record: dict[str, Any] = {}
         self._earlier: list[dict[str, Any]] = []
-        self._aside = False  # whether the files of another run are still to be moved aside
+        self._aside = False  # whether the first write must move the files of another run aside
 
     @classmethod
     def load_existing_json(cls, directory: str | Path | None = None) -> list[dict[str, Any]]:
         """The records of an earlier run, by default in the logger's directory.
 
-        An incomplete last line, which a killed process leaves, is omitted, and so are records that
-        are followed by one of an earlier step.
+        It leaves out an incomplete last line, which a killed process leaves, and records that are
+        followed by one of an earlier step.
         """
         directory = directory or logger.get_logger_dir()
         return read_records(Path(directory, cls.LINES)) if directory else []
@@ -54,23 +55,21 @@ class JSONWriter(MonitorBase):
         return int(records[-1]["epoch_num"]) if records else None
 
     def open(self, run: RunInfo) -> None:
-        self._directory, self._record, self._earlier = run.directory, {}, []
-        if run.directory is None:
-            return
-        kept = earlier_records(run.directory / self.LINES, run)
-        # Without the state of a checkpoint, missing epochs mean that the records are another run's.
+        self._directory = run.required_directory()
+        kept = earlier_records(self._directory / self.LINES, run)
+        # Without the state of a checkpoint, a missing epoch indicates records of another run.
         strange = kept and not run.resumed and kept[-1]["epoch_num"] + 1 < run.starting_epoch
         self._aside = bool(strange) or not kept
         if self._aside:
             kept = []
         self._earlier = kept
-        # The last record may grow: what comes at the same step joins it.
+        # The last record stays open: later scalars of the same step join it.
         done, self._record = (kept[:-1], dict(kept[-1])) if kept else ([], {})
         self._lead = b",\n" if done else b"\n"
         lines = [json.dumps(record).encode() for record in done]
-        self._lines = GrowingFile(run.directory / self.LINES, b"".join(x + b"\n" for x in lines))
+        self._lines = GrowingFile(self._directory / self.LINES, b"".join(x + b"\n" for x in lines))
         opening = b"[" + b",".join(b"\n" + x for x in lines)
-        self._list = GrowingFile(run.directory / self.LIST, opening)
+        self._list = GrowingFile(self._directory / self.LIST, opening)
         self._write()
 
     def history(self) -> Iterator[tuple[str, int, float]]:
@@ -79,10 +78,10 @@ class JSONWriter(MonitorBase):
             for name, value in scalars_of(record):
                 yield name, record["global_step"], value
 
-    def _move_aside(self, directory: Path) -> None:
-        moved = [name for name in (self.LINES, self.LIST) if Path(directory, name).exists()]
+    def _move_aside(self) -> None:
+        moved = [name for name in (self.LINES, self.LIST) if (self._directory / name).exists()]
         for name in moved:
-            os.replace(directory / name, directory / f"{name}.old")
+            os.replace(self._directory / name, self._directory / f"{name}.old")
         if moved:
             logger.info("the scalars of an earlier run are now in %s.old", self.LINES)
 
@@ -91,7 +90,7 @@ class JSONWriter(MonitorBase):
             self._finish_record()
         self._record.setdefault("epoch_num", epoch)
         self._record.setdefault("global_step", step)
-        # JSON has no NaN: null is what every reader understands.
+        # JSON has no NaN, and every reader understands null.
         self._record[name] = value if math.isfinite(value) else None
 
     def persist(self) -> None:
@@ -105,8 +104,6 @@ class JSONWriter(MonitorBase):
 
     def _finish_record(self) -> None:
         record, self._record = self._record, {}
-        if self._directory is None:
-            return
         line = json.dumps(record).encode()
         self._lines.append(line + b"\n")
         self._list.append(self._lead + line)
@@ -114,10 +111,8 @@ class JSONWriter(MonitorBase):
         self._write()
 
     def _write(self) -> None:
-        if self._directory is None:
-            return
         if self._aside:
-            self._move_aside(self._directory)
+            self._move_aside()
             self._aside = False
         line = json.dumps(self._record).encode() if self._record else b""
         self._lines.write(line + b"\n" if line else b"")
@@ -125,10 +120,10 @@ class JSONWriter(MonitorBase):
 
 
 def read_records(path: str | Path) -> list[dict[str, Any]]:
-    """The intact records of a file of JSON lines, in increasing order of steps.
+    """The records of a file of JSON lines, in increasing order of steps.
 
-    A truncated or damaged line is omitted and logged. Records that are followed by one of an
-    earlier step are omitted.
+    It logs and leaves out truncated or damaged lines, and leaves out records that are followed by
+    one of an earlier step.
     """
     path = Path(path)
     records: list[dict[str, Any]] = []
@@ -144,7 +139,7 @@ def read_records(path: str | Path) -> list[dict[str, Any]]:
             record = json.loads(line)
             step, _ = (int(record[name]) for name in ("global_step", "epoch_num"))
         except (ValueError, TypeError, KeyError, RecursionError):
-            logger.warning("%s has a damaged line, which is ignored: %r", path, line[:80])
+            logger.warning("a damaged line in %s is ignored: %r", path, line[:80])
             continue
         while records and records[-1]["global_step"] > step:
             records.pop()

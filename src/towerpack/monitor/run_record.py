@@ -1,4 +1,4 @@
-"""The facts of a run on disk: what it is, its state, and where its time goes."""
+"""The record of a run on disk: its configuration, its state, and where its time goes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,17 +31,17 @@ from towerpack.monitor.verdict import EpochTimes
 FORMAT = 1
 WRITE_INTERVAL = 1.0  # seconds: an epoch may be shorter than the time to write a file
 LONGEST_ERROR = 2000  # characters of the exception that ended a run
-_NEEDED = {"started": float, "sessions": list, "hyperparameters": dict}  # of a run that is resumed
-NOT_RANKED = ("time/", "learning_rate")  # no smaller or larger value of these is better
+_NEEDED = {"started": float, "sessions": list, "hyperparameters": dict}  # to resume a run
+NOT_RANKED = ("time/", "learning_rate")  # these have no best value
 
 
 class RunRecord(MonitorBase):
     """Keeps `run.json` and `times.jsonl` in the run's directory, for `towerpack runs` and `report`.
 
-    `run.json` holds what runs (command, configuration, environment), its progress (state, epoch,
-    step, speed) and the smallest, largest and last value of each scalar. It is replaced as a whole
-    after every epoch, but at most once a second, and at the end. `times.jsonl` has a line for each
-    epoch: where its time went, and the verdict. A resumed run continues both.
+    `run.json` holds the command, configuration and environment of the run, its progress (state,
+    epoch, step, speed), and the smallest, largest and last value of each scalar. It is replaced as
+    a whole at the end and after every epoch, but at most once a second. `times.jsonl` has a line
+    for each epoch with its times and the verdict. A resumed run continues both.
 
     The state is `running`, `finished`, `interrupted` (Ctrl-C, SIGTERM) or `failed`. A reader of
     `running` should check with `environment.is_alive` that the process still exists.
@@ -49,9 +49,9 @@ class RunRecord(MonitorBase):
 
     FILE = "run.json"
     TIMES = "times.jsonl"
+    needs_directory = True
 
     def __init__(self) -> None:
-        self._directory: Path | None = None
         self._facts: dict[str, Any] = {}
         self._written = -math.inf
 
@@ -63,9 +63,9 @@ class RunRecord(MonitorBase):
         except FileNotFoundError:
             return None
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{Path(directory, cls.FILE)} is no run record: {error}") from error
+            raise ValueError(f"{Path(directory, cls.FILE)} is not a run record: {error}") from error
         if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-            raise ValueError(f"{Path(directory, cls.FILE)} is no run record of format {FORMAT}")
+            raise ValueError(f"{Path(directory, cls.FILE)} is not a run record of format {FORMAT}")
         return facts
 
     @classmethod
@@ -74,11 +74,12 @@ class RunRecord(MonitorBase):
         return read_records(Path(directory, cls.TIMES))
 
     def open(self, run: RunInfo) -> None:
-        self._directory = run.directory
-        if run.directory is None:
-            return
+        self._directory = run.required_directory()
         now = time.time()
-        before = _earlier_facts(run.directory) if run.goes_on else None
+        before = _earlier_facts(self._directory) if run.continues else None
+        # The last `run.json` may be older than the checkpoint, or contain later values, which will
+        # be logged again. So the points of scalars come from the records of all steps.
+        earlier = earlier_records(self._directory / JSONWriter.LINES, run)
         self._facts = {
             "format": FORMAT,
             "state": "running",
@@ -94,49 +95,41 @@ class RunRecord(MonitorBase):
             "steps_per_epoch": run.steps_per_epoch,
             "steps_per_second": None,
             "verdict": "",
-            "scalars": _earlier_points(run, run.directory) or (before or {}).get("scalars", {}),
+            "scalars": points_of(earlier) or (before or {}).get("scalars", {}),
             "hyperparameters": before["hyperparameters"] if before else {},
             "configuration": plain(run.configuration),
             "environment": environment(),
             "devices": list(run.devices),
         }
-        times = earlier_records(run.directory / self.TIMES, run)
+        times = earlier_records(self._directory / self.TIMES, run)
         content = "".join(json.dumps(record) + "\n" for record in times)
-        self._times = GrowingFile(run.directory / self.TIMES, content.encode())
+        self._times = GrowingFile(self._directory / self.TIMES, content.encode())
         self._last_step, self._last_time = run.starting_step, time.monotonic()
-        run.directory.mkdir(parents=True, exist_ok=True)
+        self._directory.mkdir(parents=True, exist_ok=True)
         self._times.write()
         self._write()
 
     def process_scalar(self, name: str, value: float, step: int, epoch: int) -> None:
-        if self._directory is None:
-            return
         note_point(self._facts["scalars"], name, value, step, epoch)
 
     def process_hyperparameters(self, values: Mapping[str, Any]) -> None:
-        if self._directory is not None:
-            self._facts["hyperparameters"] |= plain(values)
+        self._facts["hyperparameters"] |= plain(values)
 
     def process_times(self, times: EpochTimes, verdict: str, step: int, epoch: int) -> None:
-        if self._directory is None:
-            return
         self._facts["verdict"] = verdict or self._facts["verdict"]
-        record: dict[str, Any] = {"epoch_num": epoch, "global_step": step, **times.scalars()}
-        record["verdict"] = verdict
-        record["cores"] = times.cores
-        record["stages"] = [
-            {**asdict(stage), "load": stage.load / times.total if times.total else 0.0}
-            for stage in times.stages
-        ]
-        record["callbacks_by_name"] = {
-            name: asdict(cost) for name, cost in times.by_callback.items()
+        record = {
+            "epoch_num": epoch,
+            "global_step": step,
+            **times.scalars(),
+            "verdict": verdict,
+            "cores": times.cores,
+            "stages": times.stage_records(),
+            "callbacks_by_name": {n: asdict(cost) for n, cost in times.by_callback.items()},
         }
         self._times.append(json.dumps(record).encode() + b"\n")
         self._times.write()
 
     def flush(self, step: int, epoch: int) -> None:
-        if self._directory is None:
-            return
         now = time.monotonic()
         if step > self._last_step:
             seconds = max(now - self._last_time, 1e-9)
@@ -147,8 +140,6 @@ class RunRecord(MonitorBase):
             self._write()
 
     def end(self, error: BaseException | None) -> None:
-        if self._directory is None:
-            return
         state = "finished"
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             state = "interrupted"
@@ -160,8 +151,6 @@ class RunRecord(MonitorBase):
         self._write()
 
     def _write(self) -> None:
-        if self._directory is None:
-            return
         self._facts["updated"] = time.time()
         text = msgspec.json.format(msgspec.json.encode(self._facts), indent=1)
         with atomic_file(self._directory / self.FILE) as file:
@@ -170,7 +159,7 @@ class RunRecord(MonitorBase):
 
 
 def _earlier_facts(directory: Path) -> dict[str, Any] | None:
-    """The facts of the run that is resumed; a damaged file is renamed and logged."""
+    """The facts of the run that is resumed. A damaged file is renamed and reported."""
     try:
         facts = RunRecord.load(directory)
         if facts is not None and not all(
@@ -182,7 +171,7 @@ def _earlier_facts(directory: Path) -> dict[str, Any] | None:
         return None
     except ValueError as error:
         aside = directory / f"{RunRecord.FILE}.damaged"
-        with contextlib.suppress(OSError):  # the new one replaces it anyway
+        with contextlib.suppress(OSError):  # then the new record replaces it
             os.replace(directory / RunRecord.FILE, aside)
         logger.warning("%s; it was renamed to %s, and a new record begins", error, aside)
         return None
@@ -192,7 +181,7 @@ def _earlier_facts(directory: Path) -> dict[str, Any] | None:
 def note_point(
     scalars: dict[str, dict[str, list[Any]]], name: str, value: float, step: int, epoch: int
 ) -> None:
-    """Records a value as the last of its name, and as the smallest or largest if it is."""
+    """Records a value as the last of its name, and as the smallest or largest if it is so."""
     known = scalars.setdefault(name, {})
     point = [value if math.isfinite(value) else None, step, epoch]
     known["last"] = point
@@ -204,21 +193,17 @@ def note_point(
         known["max"] = point
 
 
-def _earlier_points(run: RunInfo, directory: Path) -> dict[str, Any]:
-    """The scalars of the part of the run that is done, from the records of all scalars.
-
-    The last `run.json` may be older than the checkpoint, or include later values that will be
-    logged again.
-    """
+def points_of(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The smallest, largest and last value of each scalar in the records of a `JSONWriter`."""
     scalars: dict[str, Any] = {}
-    for record in earlier_records(directory / JSONWriter.LINES, run):
+    for record in records:
         for name, value in scalars_of(record):
             note_point(scalars, name, value, record["global_step"], record["epoch_num"])
     return scalars
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON: what is not a number, text, list or mapping becomes its `str`."""
+    """The value as JSON. Anything but numbers, text, lists and mappings becomes its `str`."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -228,8 +213,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     # The default repr contains an address, which differs from run to run.
-    silent = getattr(type(value), "__repr__", None) is object.__repr__
-    return type(value).__name__ if silent else str(value)
+    has_default_repr = getattr(type(value), "__repr__", None) is object.__repr__
+    return type(value).__name__ if has_default_repr else str(value)
 
 
 def _session(run: RunInfo, now: float) -> dict[str, Any]:

@@ -9,19 +9,18 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from towerpack.core import logger
-from towerpack.core.console import lasting_console
-from towerpack.core.progress import is_live
+from towerpack.core.progress import is_live, lasting_console
 from towerpack.monitor.base import MonitorBase
 from towerpack.monitor.verdict import EpochTimes
 
 
 class ScalarPrinter(MonitorBase):
-    """Prints the scalars of each epoch, sorted by name: `{:.5g}`, and the change since the last.
+    """Prints the scalars of each epoch, sorted by name, with their change since the last epoch.
 
-    On a terminal or in a notebook that is one table per epoch, elsewhere one plain line; `log.log`
-    has the line in either case. `enable_step` also logs scalars after each step that put some.
-    `whitelist` and `blacklist` are regular expressions searched in the names. The verdict on the
-    epoch's time follows the scalars and replaces the numbers `time/...` that it summarizes.
+    On a terminal or in a notebook, it prints one table per epoch, elsewhere one plain line. In
+    both cases, `log.log` has the line. `enable_step` also logs scalars after each step that put
+    some. `whitelist` and `blacklist` are regular expressions that are searched in the names. The
+    verdict on the epoch's time follows the scalars and replaces `time/...`, which it summarizes.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class ScalarPrinter(MonitorBase):
         self._wanted = [re.compile(pattern) for pattern in (whitelist if whitelist else [""])]
         self._unwanted = [re.compile(pattern) for pattern in blacklist or ()]
         self._scalars: dict[str, float] = {}
-        self._before: dict[str, float] = {}  # of the epoch before
+        self._before: dict[str, float] = {}  # of earlier epochs
         self._of_step: dict[str, float] = {}
         self._step = 0
         self._verdict = ""
@@ -81,7 +80,7 @@ class ScalarPrinter(MonitorBase):
         self._of_step = {}
 
     def _table(self, step: int, epoch: int) -> Text:
-        """Plain text in columns: laying out rich's tables each time would be slower."""
+        """The scalars in columns, as plain text, which is faster than a table of rich."""
         rows = [self._row(name) for name in sorted(self._scalars)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = Text(f"epoch {epoch}, step {step:,}", style="italic")

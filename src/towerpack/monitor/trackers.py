@@ -1,4 +1,4 @@
-"""Monitors that send to Comet, MLflow, Weights & Biases, or a command of the user."""
+"""Monitors that send values to Comet, MLflow, Weights & Biases, or a command of the user."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from towerpack.monitor.run_record import plain
 class CometMLMonitor(MonitorBase):
     """Sends scalars, pictures, text, hyperparameters and the graph to comet.ml.
 
-    Uses the given experiment, or creates a `comet_ml.Experiment(**kwargs)` when the run begins;
-    with `online=False` a `comet_ml.OfflineExperiment`, whose archive is in the run's directory. An
-    experiment created here ends with the run. Needs the extra `trackers`.
+    It uses the given experiment, or creates a `comet_ml.Experiment(**kwargs)` when the run begins.
+    With `online=False`, it creates a `comet_ml.OfflineExperiment`, whose archive is in the run's
+    directory. An experiment that it created ends with the run. Needs the extra `trackers`.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ _NOT_ALLOWED = re.compile(r"[^\w\-. /]")  # in MLflow's names
 class MLflowMonitor(MonitorBase):
     """Sends scalars, pictures, text and hyperparameters to MLflow.
 
-    A run is created in `experiment` when training begins, or the run `run_id` continues.
-    `tracking_uri` defaults to MLflow's own setting. The run ends with the training: FINISHED,
+    It creates a run in `experiment` when training begins, or continues the run `run_id`.
+    `tracking_uri` defaults to MLflow's own setting. The run ends with the training, as FINISHED,
     KILLED or FAILED. Metrics are sent in batches, at the latest after every epoch. Characters that
     MLflow does not allow in names become `_`. Needs the extra `trackers`.
     """
@@ -168,10 +168,10 @@ def _allowed(name: str) -> str:
 class WandbMonitor(MonitorBase):
     """Sends scalars, pictures, histograms, text and hyperparameters to Weights & Biases.
 
-    Uses the given run, or creates one with `wandb.init(**kwargs)` when training begins, in the
-    run's directory; `mode="offline"` needs no network. A run created here is finished with the
-    training, and marked as failed after an exception. Values of one step are sent together. Needs
-    the extra `trackers`.
+    It uses the given run, or creates one in the run's directory with `wandb.init(**kwargs)` when
+    training begins. `mode="offline"` needs no network. A run that it created ends with the
+    training, and is marked as failed after an exception. Values of one step are sent together.
+    Needs the extra `trackers`.
     """
 
     def __init__(self, run: Any = None, **kwargs: Any):
@@ -243,7 +243,7 @@ class SendMonitorData(MonitorBase):
 
     `command` is a format string with the names as keys, for example
     `SendMonitorData("notify-send 'error {validation_error:.3f}'", ["validation_error"])`. Only
-    numbers are filled in. A command that fails or takes more than ten seconds is logged, and
+    numbers are filled in. If the command fails or takes more than ten seconds, this is logged, and
     training continues.
     """
 
@@ -273,11 +273,15 @@ class SendMonitorData(MonitorBase):
                 command, shell=True, capture_output=True, text=True, timeout=COMMAND_SECONDS
             )
         except subprocess.TimeoutExpired:
-            logger.error("%r took longer than %g seconds and was stopped", command, COMMAND_SECONDS)
+            logger.error(
+                "the command %r took longer than %g seconds and was stopped",
+                command,
+                COMMAND_SECONDS,
+            )
             return
         if done.returncode:
             logger.error(
-                "%r failed with code %d: %s",
+                "the command %r failed with code %d: %s",
                 command,
                 done.returncode,
                 (done.stdout + done.stderr)[-500:],

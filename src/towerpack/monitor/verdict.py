@@ -4,41 +4,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from towerpack.dataflow.base import DataFlow
-from towerpack.dataflow.stage_costs import StageCost, slowest, stage_costs
-from towerpack.dataflow.statistics import snapshot
+from towerpack.dataflow.statistics import StageCost, slowest, snapshot, stage_costs
 from towerpack.monitor.environment import available_cores
 
-# Shares of an epoch. Below the first, waiting is within what timers and schedulers cause anyway;
-# from the second on, removing the cause makes the run visibly faster.
+# Shares of an epoch. Less than the first is the normal effect of timers and schedulers. From the
+# second on, removing the cause makes the run visibly faster.
 NEGLIGIBLE = 0.05
 WORTH_CHANGING = 0.15
-BEARABLE = 0.1  # between the two: what a callback that is made rarer should come to
-MOST_RARER = 100  # times; beyond that it is not a matter of how often
-# A worker that computes for this share of the time is busy; under the other it mostly waits.
+BEARABLE = 0.1  # between the two: the share that a callback should have after it runs less often
+MOST_RARER = 100  # times; if that is not enough, running less often is not the solution
+# A worker that computes for this share of the time is busy; below the other, it mostly waits.
 BUSY, IDLE = 0.75, 0.5
-# Seconds of an epoch. In a shorter one, a moment of the machine decides; a first one also traces,
-# compiles and starts workers, which only a long epoch makes negligible.
+# Seconds of an epoch. In a shorter one, chance decides. The first one also traces, compiles and
+# starts workers, which is negligible only in a long epoch.
 SHORTEST, SHORTEST_FIRST = 3.0, 60.0
 
 
 @dataclass(frozen=True)
 class CallbackCost:
-    """The seconds of one callback; `at_steps` are those of them at single steps."""
+    """The seconds of one callback; `at_steps` is the part of them spent at single steps.
+
+    `has_interval` means that the user has already chosen how often it runs.
+    """
 
     seconds: float
     at_steps: float = 0.0
+    has_interval: bool = False
 
 
 @dataclass(frozen=True)
 class EpochTimes:
-    """The seconds of one epoch by what the training thread did, and the data's stages meanwhile.
+    """How the training thread spent one epoch, in seconds, and the cost of the data's stages.
 
-    `data`: the step waited for its input. `step`: it computed. `callbacks`: everything they do,
-    inference and saving included; `by_callback` has it by name. `stages` come from
-    `StageClock.lap()`. `first` means that start-up is included.
+    In `data`, the step waited for its input; in `step`, it computed. `callbacks` includes inference
+    and saving, and `by_callback` lists them by name. `stages` come from `StageClock.lap()`. `first`
+    means that the start of the run is included.
     """
 
     total: float
@@ -57,7 +61,7 @@ class EpochTimes:
 
     @property
     def other(self) -> float:
-        """What is left: Python between the steps."""
+        """The rest: Python between the steps."""
         return max(0.0, self.total - self.data - self.step - self.callbacks)
 
     def share(self, seconds: float) -> float:
@@ -65,11 +69,11 @@ class EpochTimes:
         return seconds / whole if whole else 0.0
 
     def costliest(self) -> str | None:
-        """The callback that took the most time, if any is known."""
+        """The name of the callback that took the most time, or None."""
         return max(self.by_callback, key=lambda name: self.by_callback[name].seconds, default=None)
 
     def scalars(self) -> dict[str, float]:
-        """What goes to the monitors as `time/...`."""
+        """The values that monitors get as `time/...`."""
         return {
             "epoch": self.total,
             "data": self.data,
@@ -78,9 +82,16 @@ class EpochTimes:
             "other": self.other,
         }
 
+    def stage_records(self) -> list[dict[str, Any]]:
+        """The stages as JSON, each with its load as a share of the epoch."""
+        return [
+            {**asdict(stage), "load": stage.load / self.total if self.total else 0.0}
+            for stage in self.stages
+        ]
+
 
 class StageClock:
-    """What the stages of a flow have cost since it was last asked.
+    """Measures what the stages of a flow have cost since the last `lap`.
 
     >>> from towerpack.dataflow import BatchData, FakeData
     >>> flow = BatchData(FakeData([[4]], size=8), 4)
@@ -101,9 +112,9 @@ class StageClock:
 
 
 def verdict(times: EpochTimes) -> str:
-    """One line: the shares of the time, the bottleneck, and what to change about it.
+    """One line with the shares of the time, the bottleneck, and what to change about it.
 
-    Empty if the epoch was too short to tell, or mostly start-up.
+    It is empty if the epoch was too short or included the start of the run.
 
     >>> print(verdict(EpochTimes(total=10, data=0.1, step=9.5, callbacks=0.2)))
     1% waiting for data, 95% in the step, 2% in callbacks: the step is the limit, the data keeps up
@@ -121,28 +132,28 @@ def verdict(times: EpochTimes) -> str:
 
 
 def _advice(times: EpochTimes) -> str:
-    culprits = {
+    causes = {
         "data": times.share(times.data),
         "callbacks": times.share(times.callbacks),
         "other": times.share(times.other),
     }
-    worst = max(culprits, key=lambda name: culprits[name])
-    if culprits[worst] < WORTH_CHANGING:
-        keeps_up = "keeps up" if culprits["data"] < NEGLIGIBLE else "nearly keeps up"
+    worst = max(causes, key=lambda name: causes[name])
+    if causes[worst] < WORTH_CHANGING:
+        keeps_up = "keeps up" if causes["data"] < NEGLIGIBLE else "nearly keeps up"
         return f"the step is the limit, the data {keeps_up}"
     if worst == "data":
-        return _about_data(times)
+        return _advice_on_data(times)
     if worst == "callbacks":
-        return _about_callbacks(times)
+        return _advice_on_callbacks(times)
     at_steps = [name for name, cost in times.by_callback.items() if cost.at_steps]
     rarer = f", or fewer single steps for {', '.join(sorted(at_steps))}," if at_steps else ""
     return (
-        f"{culprits['other']:.0%} passes in Python between the steps; larger batches{rarer} would "
+        f"{causes['other']:.0%} passes in Python between the steps; larger batches{rarer} would "
         "reduce it"
     )
 
 
-def _about_callbacks(times: EpochTimes) -> str:
+def _advice_on_callbacks(times: EpochTimes) -> str:
     name = times.costliest()
     cost = times.by_callback[name] if name is not None else CallbackCost(0.0)
     rest = times.total - cost.seconds
@@ -150,28 +161,26 @@ def _about_callbacks(times: EpochTimes) -> str:
     rarer = math.ceil(cost.seconds * (1 - BEARABLE) / (BEARABLE * rest)) if rest > 0 else 2
     if rarer < 2:
         share = times.share(times.callbacks)
-        periodic = all(known.startswith("Periodic") for known in times.by_callback)
-        means = "" if periodic and times.by_callback else " (PeriodicTrigger)"
+        all_have_intervals = all(known.has_interval for known in times.by_callback.values())
+        means = "" if all_have_intervals and times.by_callback else " (PeriodicTrigger)"
         return f"{share:.0%} goes to callbacks; let them run less often{means}"
     if rarer > MOST_RARER:
         return f"nearly all goes to {name}; let it run much less often, or do less"
     after = cost.seconds / rarer / (rest + cost.seconds / rarer)
     at_steps = cost.at_steps > cost.seconds / 2
-    means = "PeriodicCallback" if at_steps else "PeriodicTrigger"
-    # One that has an interval already needs no more than another.
-    hint = "" if str(name).startswith("Periodic") else f" ({means})"
+    means = " (PeriodicCallback)" if at_steps else " (PeriodicTrigger)"
     rarely = f"saw one in {rarer} of its steps" if at_steps else f"ran {rarer} times less often"
-    return f"{name} would take {after:.0%} if it {rarely}{hint}"
+    return f"{name} would take {after:.0%} if it {rarely}{'' if cost.has_interval else means}"
 
 
-def _about_data(times: EpochTimes) -> str:
+def _advice_on_data(times: EpochTimes) -> str:
     stage = slowest(times.stages)
     if stage is None:
         return "the data is the limit; `towerpack bench FILE.py:FLOW` shows its slowest stage"
     load = stage.load / times.total
     head = f"the data is the limit, {stage.label} its slowest stage"
-    if stage.label.startswith("RemoteDataZMQ"):
-        return "the data is the limit: what sends it to RemoteDataZMQ is too slow"
+    if stage.external:
+        return f"the data is the limit: what sends it to {stage.label} is too slow"
     if not any(cost.parallel for cost in times.stages):
         here = sum(cost.load for cost in times.stages) / times.total
         if here < IDLE:
@@ -188,7 +197,7 @@ def _about_data(times: EpochTimes) -> str:
     load = min(1.0, busy / times.total)
     if load < IDLE:
         head = f"the data is the limit, yet its {workers} work only {load:.0%} of the time"
-        if any("Batch" in cost.label for cost in times.stages if cost.workers or cost.parallel):
+        if any(cost.batches for cost in times.stages if cost.workers or cost.parallel):
             return head
         return f"{head}; batch below the parallel stage, so that fewer and larger pieces travel"
     head = f"{head} ({workers}, {load:.0%} busy)"

@@ -7,9 +7,10 @@ from towerpack.predict.dataset import (
     MultiProcessDatasetPredictor,
     SimpleDatasetPredictor,
 )
-from towerpack.predict.multi_tower import DataParallelOfflinePredictor, MultiTowerOfflinePredictor
 from towerpack.predict.predictor import (
+    DataParallelOfflinePredictor,
     FeedfreePredictor,
+    MultiTowerOfflinePredictor,
     OfflinePredictor,
     OnlinePredictor,
     PredictorBase,

@@ -1,4 +1,4 @@
-"""Many callers share a few predictors: single datapoints are collected into batches."""
+"""Collects single datapoints of many callers into batches for a few predictors."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from towerpack.predict.predictor import PredictorBase
 
-JOIN_SECONDS = 60.0  # for the batches in progress when it is closed
+JOIN_SECONDS = 60.0  # how long `close` waits for the batches in progress
 
 
 class _Task(NamedTuple):
@@ -26,10 +25,10 @@ class MultiThreadAsyncPredictor:
     """Predicts datapoints of several threads in common batches, for example for actors.
 
     `put_task(datapoint)` returns a `Future` of the outputs for that datapoint. One thread for each
-    predictor takes what is queued, up to `batch_size`, and waits up to `latency` seconds for more
-    (with 0, a single datapoint is predicted at once). Datapoints of different shapes go into
+    predictor takes the queued datapoints, up to `batch_size`, and waits up to `latency` seconds for
+    more. With 0, a single datapoint is predicted at once. Datapoints of different shapes go into
     different batches. Every task is answered exactly once: an error of the predictor is set on the
-    future of each datapoint in its batch, and on no other. `close` first answers what is queued.
+    future of each datapoint in its batch, and on no other. `close` answers the queued tasks first.
 
     >>> with MultiThreadAsyncPredictor([lambda x: [x * 2]], batch_size=8) as predictor:
     ...     [int(future.result()[0]) for future in map(predictor.put_task, ([1], [2]))]
@@ -53,7 +52,7 @@ class MultiThreadAsyncPredictor:
                 raise ValueError("expected predictors made with return_input=False")
         self.batch_size, self.latency = batch_size, latency
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._started = self._closed = False
         self._threads = [
             threading.Thread(
@@ -65,7 +64,10 @@ class MultiThreadAsyncPredictor:
     def start(self) -> None:
         """Starts the threads, if the first task has not done so."""
         with self._lock:
-            self._start()
+            if not self._started:
+                self._started = True
+                for thread in self._threads:
+                    thread.start()
 
     def put_task(
         self, dp: Sequence[Any], callback: Callable[[Future[list[np.ndarray]]], Any] | None = None
@@ -75,15 +77,15 @@ class MultiThreadAsyncPredictor:
         if callback is not None:
             future.add_done_callback(callback)
         task = _Task([np.asarray(x) for x in dp], future)
-        with self._lock:  # so that no task is queued after the end
+        with self._lock:  # so that no task is queued after `close`
             if self._closed:
                 raise RuntimeError("the predictor has been closed and accepts no more tasks")
-            self._start()
+            self.start()
             self._tasks.put(task)
         return future
 
     def close(self) -> None:
-        """Answers what is queued and ends the threads; may be called twice."""
+        """Answers the queued tasks and ends the threads; may be called twice."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -96,19 +98,8 @@ class MultiThreadAsyncPredictor:
     def __enter__(self) -> MultiThreadAsyncPredictor:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def _start(self) -> None:
-        if not self._started:
-            self._started = True
-            for thread in self._threads:
-                thread.start()
 
     def _serve(self, predictor: Callable[..., list[np.ndarray]]) -> None:
         while batch := self._next_batch():

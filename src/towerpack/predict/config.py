@@ -13,7 +13,7 @@ from towerpack.checkpoint import SmartInit, load_checkpoint_vars
 from towerpack.models import ModelDescBase
 from towerpack.tower import TowerFunc
 
-_EMA_SUFFIX = f"/{SUFFIX}"
+AVERAGE = f"/{SUFFIX}"  # the end of the names of moving averages
 
 
 class PredictConfig:
@@ -21,11 +21,11 @@ class PredictConfig:
 
     Pass a `model`, or `tower_func` with `input_signature`. The function may differ from the one
     that was trained (another input, another size), as long as its variables have the same names.
-    `output_names` are any tensors of the tower; `input_names` are the inputs that they need, by
-    default all. `session_init` is a loader made by `SmartInit`, or what `SmartInit` accepts: a
-    checkpoint's path, an npz file, a dict. With `ema=True`, its moving averages (variables named
-    `<name>/ExponentialMovingAverage`) replace the weights. With `return_input=True`, predictors
-    return `(inputs, outputs)`.
+    `output_names` are any tensors of the tower. `input_names` are the inputs that these outputs
+    need, by default all. `session_init` is a loader made by `SmartInit`, or what `SmartInit`
+    accepts: a checkpoint's path, an npz file, a dict. With `ema=True`, its moving averages
+    (variables named `<name>/ExponentialMovingAverage`) replace the weights. With
+    `return_input=True`, predictors return `(inputs, outputs)`.
     """
 
     def __init__(
@@ -51,9 +51,19 @@ class PredictConfig:
             raise ValueError("expected at least one name in output_names, received an empty list")
         self.has_weights = session_init is not None and session_init != ""
         if ema and not self.has_weights:
-            raise ValueError("ema=True needs session_init=, which holds the averages")
+            raise ValueError("expected session_init= with ema=True: it holds the averages")
         self.session_init = SmartInit(_with_averages(session_init) if ema else session_init)
         self.return_input = return_input
+
+    def with_weights(self, session_init: Any) -> PredictConfig:
+        """A copy with other weights, and with a tower function that refers to no traced graph."""
+        return PredictConfig(
+            tower_func=self.tower_func.func,
+            input_signature=self.tower_func.signature,
+            input_names=self.input_names,
+            output_names=self.output_names,
+            session_init=session_init,
+        )
 
     @property
     def input_specs(self) -> list[Any]:
@@ -75,7 +85,7 @@ def as_tower_func(
     if isinstance(tower_func, TowerFunc):
         return tower_func
     if input_signature is None or tower_func is None:
-        raise ValueError("tower_func= needs input_signature=")
+        raise ValueError("expected input_signature= together with tower_func=")
     return TowerFunc(tower_func, input_signature)
 
 
@@ -88,7 +98,7 @@ def _names(names: Sequence[str], argument: str) -> list[str]:
 def _with_averages(session_init: Any) -> dict[str, np.ndarray]:
     """The values in a checkpoint, with averages in place of the variables that have one.
 
-    A checkpoint without any average is an error: the plain weights would be taken for averages.
+    A checkpoint without any average is an error, because its plain weights are not averages.
 
     >>> _with_averages({"w": 1, "w/ExponentialMovingAverage": 2, "b": 3})
     {'b': 3, 'w': 2}
@@ -103,14 +113,14 @@ def _with_averages(session_init: Any) -> dict[str, np.ndarray]:
             f"{session_init!r}"
         )
     averages = {
-        name.removesuffix(_EMA_SUFFIX): value
+        name.removesuffix(AVERAGE): value
         for name, value in values.items()
-        if name.endswith(_EMA_SUFFIX)
+        if name.endswith(AVERAGE)
     }
     if not averages:
         raise ValueError(
-            f"expected moving averages (variables named '<name>{_EMA_SUFFIX}'), found none among "
+            f"expected moving averages (variables named '<name>{AVERAGE}'), found none among "
             f"the {len(values)} values; was the model trained with them?"
         )
-    plain = {name: value for name, value in values.items() if not name.endswith(_EMA_SUFFIX)}
+    plain = {name: value for name, value in values.items() if not name.endswith(AVERAGE)}
     return dict(sorted({**plain, **averages}.items()))

@@ -13,20 +13,13 @@ from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.core import logger
+from towerpack.core.prefetch import PREDICTIONS_PER_PROCESS
 from towerpack.core.progress import Progress
-from towerpack.dataflow import as_flow
+from towerpack.dataflow import WorkerDied, as_flow
+from towerpack.dataflow.workers import payload
 from towerpack.predict.config import PredictConfig
 from towerpack.predict.predictor import OfflinePredictor, inputs_of
-from towerpack.predict.process import (
-    NO_GPU,
-    PackedPredictor,
-    PredictError,
-    PredictorProcess,
-    ProcessDied,
-)
-
-AHEAD = 2  # datapoints submitted per process: one in work, one waiting
-ATTEMPTS = 2  # a process may die by accident; a datapoint that kills two of them is the cause
+from towerpack.predict.process import NO_GPU, PredictError, PredictorProcess
 
 
 class DatasetPredictorBase:
@@ -48,9 +41,6 @@ class DatasetPredictorBase:
         except (TypeError, NotImplementedError):
             total = None
         return Progress(total, "predicting", "dp")
-
-    def _result(self, inputs: list[Any], outputs: Any) -> Any:
-        return (inputs, outputs) if self.config.return_input else outputs
 
 
 class SimpleDatasetPredictor(DatasetPredictorBase):
@@ -75,8 +65,8 @@ class MultiProcessDatasetPredictor(DatasetPredictorBase):
 
     The results come in the order of the flow, or with `ordered=False` as soon as they are ready.
     Each process loads TensorFlow and the model, on a GPU of its own if there are GPUs and `use_gpu`
-    is set; the processes share the cores of the CPU. The flow is read in this process, a few
-    datapoints ahead.
+    is set. The processes share the cores of the CPU. The flow is read in this process, which
+    prefetches a few datapoints.
 
     A process that dies is replaced, and its datapoint is predicted again; if that process dies as
     well, `PredictError` describes how. No process remains when the iteration ends, even by an
@@ -103,14 +93,14 @@ class MultiProcessDatasetPredictor(DatasetPredictorBase):
             datapoints = stack.enter_context(contextlib.closing(iter(self.dataset)))
             bar = stack.enter_context(self._progress())
             for inputs, outputs in self._predicted(pool, datapoints):
-                yield self._result(inputs, outputs)
+                yield (inputs, outputs) if self.config.return_input else outputs
                 bar.update()
 
     def _predicted(self, pool: _Pool, datapoints: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
         pending: deque[Future[tuple[Any, Any]]] = deque()
         for index, datapoint in enumerate(datapoints):
             pending.append(pool.submit(index, inputs_of(datapoint, self.config.input_names)))
-            if len(pending) >= AHEAD * self.nr_proc:
+            if len(pending) >= PREDICTIONS_PER_PROCESS * self.nr_proc:
                 yield self._next(pending).result()
         while pending:
             yield self._next(pending).result()
@@ -124,13 +114,14 @@ class MultiProcessDatasetPredictor(DatasetPredictorBase):
 
 
 class _Pool:
-    """Processes, each lent to one thread for one datapoint at a time."""
+    """A pool of processes; a thread uses one of them for one datapoint at a time."""
 
     def __init__(self, config: PredictConfig, count: int, gpus: int):
-        self._gpus = [i % gpus if gpus else NO_GPU for i in range(count)]
-        self._packed = PackedPredictor(config, threads=max(1, (os.cpu_count() or 1) // count))
+        portable = config.with_weights(config.session_init if config.has_weights else None)
+        self._packed = payload.pack(portable, "the PredictConfig")
+        self._cores, self._gpus = max(1, (os.cpu_count() or 1) // count), gpus
         self._closing, self._lock = False, threading.Lock()
-        self._processes = [PredictorProcess(self._packed, gpu) for gpu in self._gpus]
+        self._processes = [self._start(place) for place in range(count)]
         self._idle: queue.SimpleQueue[int] = queue.SimpleQueue()
         for place in range(count):
             self._idle.put(place)
@@ -139,28 +130,33 @@ class _Pool:
     def submit(self, index: int, inputs: list[Any]) -> Future[tuple[Any, Any]]:
         return self._threads.submit(self._predict, index, inputs)
 
+    def _start(self, place: int) -> PredictorProcess:
+        gpu = place % self._gpus if self._gpus else NO_GPU
+        return PredictorProcess(self._packed, place, self._cores, gpu)
+
     def _predict(self, index: int, inputs: list[Any]) -> tuple[Any, Any]:
         place = self._idle.get()
         try:
-            for attempt in range(1, ATTEMPTS + 1):
-                try:
-                    return inputs, self._processes[place](*inputs)
-                except ProcessDied as death:
-                    self._replace(place, death, last=attempt == ATTEMPTS)
-                except PredictError as error:
-                    error.add_note(f"while predicting datapoint {index}")
-                    raise
-            raise RuntimeError("unreachable: the last attempt raises")
+            return inputs, self._call(place, inputs)
+        except (WorkerDied, PredictError) as error:
+            failure = PredictError(str(error))
+            failure.add_note(f"while predicting datapoint {index}")
+            raise failure from error
         finally:
             self._idle.put(place)
 
-    def _replace(self, place: int, death: ProcessDied, last: bool) -> None:
-        with self._lock:
-            if self._closing or last:
-                raise death
-            logger.warning("%s; a new process replaces it", death)
-            self._processes[place].close()
-            self._processes[place] = PredictorProcess(self._packed, self._gpus[place])
+    def _call(self, place: int, inputs: list[Any]) -> Any:
+        try:
+            return self._processes[place](*inputs)
+        except WorkerDied as death:
+            with self._lock:
+                if self._closing:
+                    raise
+                logger.warning("%s; a new process replaces it", death)
+                self._processes[place].close()
+                self._processes[place] = self._start(place)
+        # It may have died by accident; a datapoint that kills a second process is the cause.
+        return self._processes[place](*inputs)
 
     def close(self) -> None:
         with self._lock:
@@ -171,4 +167,4 @@ class _Pool:
         self._threads.shutdown(wait=True)
         for process in self._processes:
             process.close()
-        self._packed.close()
+        os.close(self._packed)

@@ -1,19 +1,20 @@
-"""Predictors: functions from arrays to arrays, made from a tower."""
+"""Predictors: functions from arrays to arrays, made from one tower or from one on each device."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from towerpack._tensorflow import tf
 from towerpack.core import logger
-from towerpack.input_source import InputSource
+from towerpack.input_source import EndOfData, InputSource
 from towerpack.predict.config import PredictConfig
 from towerpack.tower import TracedTower, VariableStore
-from towerpack.tower.traced import operations_before
+from towerpack.tower.creation import operations_before
+
+CPU = -1  # the number of the tower that runs on the CPU
 
 
 class PredictorBase:
@@ -40,7 +41,7 @@ class PredictorBase:
 
 
 class OnlinePredictor(PredictorBase):
-    """Predicts with an existing tower and shares its variables: it sees every change to them.
+    """Predicts with an existing tower, whose variables it shares: it sees every change to them.
 
     During training, `TracedTower(trainer.tower_func, trainer.store)` is such a tower. Several
     predictors can share one tower.
@@ -77,6 +78,96 @@ class OfflinePredictor(OnlinePredictor):
         load_weights(config, self.store, self.tower.prune(config.input_names, config.output_names))
 
 
+class MultiTowerOfflinePredictor(PredictorBase):
+    """One predictor for each tower; `get_predictors()` returns them, for one thread each.
+
+    `towers` are numbers of GPUs, or -1 for the CPU. Without GPUs, logical CPU devices are used
+    instead. Calling the object itself predicts with the first tower. All towers share the
+    variables.
+    """
+
+    def __init__(self, config: PredictConfig, towers: int | Sequence[int]):
+        self.config, self.store = config, VariableStore()
+        self.input_names, self.output_names = config.input_names, config.output_names
+        self.return_input = config.return_input
+        self._predictors = _on_devices(config, towers, self.store)
+
+    def get_predictor(self, n: int) -> PredictorBase:
+        """The predictor of tower `n`, modulo the number of towers."""
+        return self._predictors[n % len(self._predictors)]
+
+    def get_predictors(self) -> list[PredictorBase]:
+        return list(self._predictors)
+
+    def _predict(self, inputs: Sequence[Any]) -> list[np.ndarray]:
+        return self._predictors[0]._predict(inputs)
+
+
+class DataParallelOfflinePredictor(PredictorBase):
+    """Runs all towers in one call, each on its own inputs.
+
+    It takes the inputs of the first tower, then those of the second, and so on, and returns the
+    outputs in the same order: nothing is split or joined.
+    """
+
+    def __init__(self, config: PredictConfig, towers: int | Sequence[int]):
+        self.config, self.store = config, VariableStore()
+        functions = [each.function for each in _on_devices(config, towers, self.store)]
+        self.input_names = config.input_names * len(functions)
+        self.output_names = config.output_names * len(functions)
+        self.return_input = config.return_input
+        self._specs = config.input_specs * len(functions)
+        count = len(config.input_names)
+
+        def run_all(*inputs: Any) -> list[Any]:
+            return [
+                output
+                for place, function in enumerate(functions)
+                for output in function(*inputs[place * count : (place + 1) * count])
+            ]
+
+        unnamed = [tf.TensorSpec(spec.shape, spec.dtype) for spec in self._specs]
+        self._run_all = tf.function(run_all, input_signature=unnamed, autograph=False)
+
+    def _predict(self, inputs: Sequence[Any]) -> list[np.ndarray]:
+        tensors = [
+            tf.convert_to_tensor(x, spec.dtype) for x, spec in zip(inputs, self._specs, strict=True)
+        ]
+        return as_arrays(self._run_all(*tensors))
+
+
+def _on_devices(
+    config: PredictConfig, towers: int | Sequence[int], store: VariableStore
+) -> list[OnlinePredictor]:
+    """A predictor for the tower on each device; loads the weights."""
+    numbers = list(range(towers)) if isinstance(towers, int) else list(towers)
+    if not numbers:
+        raise ValueError("expected at least one tower, received an empty list")
+    names = config.input_names, config.output_names
+    predictors, pruned = [], []
+    for number in numbers:
+        with tf.device(device_of(number)):
+            tower = TracedTower(config.tower_func, store)
+        predictors.append(OnlinePredictor(tower, *names, config.return_input))
+        pruned.append(tower.prune(*names))
+    load_weights(config, store, *pruned)
+    return predictors
+
+
+def device_of(tower: int) -> str:
+    """The device of a tower: a GPU by number, the CPU for -1, a logical CPU if there is no GPU."""
+    if tower == CPU:
+        return "/cpu:0"
+    if tower < 0:
+        raise ValueError(f"expected the number of a GPU, or -1 for the CPU, received {tower}")
+    gpus = tf.config.list_logical_devices("GPU")
+    if not gpus:
+        return f"/cpu:{tower % len(tf.config.list_logical_devices('CPU'))}"
+    if tower >= len(gpus):
+        raise ValueError(f"expected a GPU from 0 to {len(gpus) - 1}, received {tower}")
+    return f"/gpu:{tower}"
+
+
 class FeedfreePredictor:
     """Each call takes the next batch from an input source and returns its outputs.
 
@@ -88,24 +179,17 @@ class FeedfreePredictor:
     def __init__(self, config: PredictConfig, input_source: InputSource):
         self.config, self.input_source, self.store = config, input_source, VariableStore()
         tower = TracedTower(config.tower_func, self.store)
-        pruned = tower.prune(config.input_names, config.output_names)
-        load_weights(config, self.store, pruned)
+        self._function = tower.prune(config.input_names, config.output_names)
+        load_weights(config, self.store, self._function)
         input_source.setup(config.input_specs)
-
-        def step() -> tuple[list[Any], list[Any]]:
-            inputs = input_source.get_input_tensors()
-            return inputs, pruned(*inputs)
-
-        self._step = tf.function(step, autograph=False).get_concrete_function()
         input_source.start()
 
     def __call__(self) -> Any:
         try:
-            inputs, outputs = self._step()
-        except tf.errors.OutOfRangeError:
-            self.input_source.raise_failure()
-            raise
-        arrays: list[np.ndarray] = as_arrays(outputs)
+            inputs = self.input_source.next().tensors(0)
+        except EndOfData as end:
+            raise tf.errors.OutOfRangeError(None, None, str(end)) from None
+        arrays: list[np.ndarray] = as_arrays(self._function(*inputs))
         return (as_arrays(inputs), arrays) if self.config.return_input else arrays
 
     def close(self) -> None:
@@ -114,12 +198,7 @@ class FeedfreePredictor:
     def __enter__(self) -> FeedfreePredictor:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

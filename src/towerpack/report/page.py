@@ -18,8 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 from towerpack._version import __version__
 from towerpack.report.run_reader import read_run
 
-SCRIPTS = ("scale.js", "chart.js", "bars.js", "tables.js", "main.js")  # in the order they build on
-# The page may run what is in it and fetch from where it came from; no other address, ever.
+SCRIPTS = ("scale.js", "chart.js", "bars.js", "tables.js", "main.js")  # later ones use earlier ones
+# The page may run its own scripts and fetch from its own origin, but from no other address.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'"
@@ -27,15 +27,15 @@ POLICY = (
 
 
 def page_data(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the page's script gets; `version` changes when the runs do."""
+    """The data for the page's script; `version` changes when the runs do."""
     version = hashlib.sha256(json.dumps(runs).encode()).hexdigest()[:16]
     return {"towerpack": __version__, "made": time.time(), "version": version, "runs": list(runs)}
 
 
 def render_page(runs: Sequence[dict[str, Any]], live: bool = False) -> str:
-    """The page of one run, or of several laid over each other, as `read_run` gave them.
+    """The page of one run, or of several in shared charts, as `read_run` returned them.
 
-    A `live` page asks where it came from for new data; see `serve`.
+    A `live` page fetches new data from its server; see `serve_report`.
     """
     title = " · ".join(run["name"] for run in runs)
     data = json.dumps(page_data(runs) | {"live": live}, allow_nan=False, separators=(",", ":"))
@@ -63,7 +63,7 @@ LOCAL_NAMES = ("127.0.0.1", "localhost")
 class ReportServer(ThreadingHTTPServer):
     """Serves the page at `/` and its data at `/data`, on loopback only.
 
-    Each request reads the directories again if their files have changed.
+    A request reads the directories again if their files have changed.
     """
 
     daemon_threads = True
@@ -73,7 +73,7 @@ class ReportServer(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._seen: Any = None
         self._runs: list[dict[str, Any]] = []
-        self.runs()  # a directory that holds no run is an error now, not in the browser
+        self.runs()  # a directory without a run is an error now, not later in the browser
         super().__init__((LOOPBACK, port), _Handler)
 
     @property
@@ -84,7 +84,7 @@ class ReportServer(ThreadingHTTPServer):
         with self._lock:
             seen = [_fingerprint(directory) for directory in self.directories]
             running = any(run["state"] == "running" for run in self._runs)
-            if seen != self._seen or running:  # a process may have gone without touching a file
+            if seen != self._seen or running:  # a process may have ended without touching a file
                 self._runs = [read_run(directory) for directory in self.directories]
                 self._seen = seen
             return self._runs
@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Logs nothing: a page that follows a run sends a request every few seconds."""
+        """Logs nothing, since a page that follows a run sends a request every few seconds."""
 
 
 def serve_report(directories: Sequence[str | Path], port: int = 0) -> ReportServer:

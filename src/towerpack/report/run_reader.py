@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import glob
+import importlib.util
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from towerpack.dataflow.stage_costs import StageCost
+from towerpack.core.optional import require
+from towerpack.dataflow.statistics import StageCost
 from towerpack.monitor import CallbackCost, EpochTimes, JSONWriter, RunRecord, verdict
-from towerpack.monitor.environment import available_cores, is_alive
+from towerpack.monitor.environment import available_cores
+from towerpack.monitor.files import FILE_MARK, read_event_records
 from towerpack.monitor.json_writer import WHEN
-from towerpack.report.better import direction, headline
-from towerpack.report.event_images import read_images
+from towerpack.report.runs import current_state, direction, headline, in_short
 
-POINTS_KEPT = 1500  # of a curve: more than a screen has pixels for
+POINTS_KEPT = 1500  # of a curve, more than a screen can show
 
 
 class NoRunError(ValueError):
@@ -56,15 +59,6 @@ def read_run(directory: str | Path) -> dict[str, Any]:
     }
 
 
-def current_state(facts: dict[str, Any] | None) -> str:
-    """The state of a run now: `killed` if it is recorded as running but its process is gone."""
-    if facts is None:
-        return "unknown"
-    if facts["state"] == "running" and is_alive(facts["process"]) is False:
-        return "killed"
-    return str(facts["state"])
-
-
 def _curve(records: Sequence[dict[str, Any]], name: str) -> dict[str, list[Any]]:
     points = [
         (record["global_step"], record["epoch_num"], record[name])
@@ -86,7 +80,7 @@ def _thinned(points: list[tuple[int, int, Any]]) -> list[tuple[int, int, Any]]:
         known = [point for point in part if point[2] is not None] or part[:1]
         ends = {min(known, key=_value), max(known, key=_value)}
         kept += sorted(ends, key=lambda point: point[0])
-    # The last point is what people read first.
+    # The last point is the one that people read first.
     return kept if kept[-1] == points[-1] else [*kept, points[-1]]
 
 
@@ -95,33 +89,28 @@ def _value(point: tuple[int, int, Any]) -> float:
 
 
 LATEST = re.compile(r'^model_checkpoint_path: "(.*)"', re.MULTILINE)
-MANIFEST_SUFFIX = ".manifest.json"  # of what the checkpoint room, which is above this one, writes
-_STEP = re.compile(r"^(.*?)-(\d+)$")
+MANIFEST_SUFFIX = ".manifest.json"  # as in the room `checkpoint`, which this one must not import
+_STEP = re.compile(r"-(\d+)$")
 
 
 def find_checkpoints(
     directory: str | Path, records: Sequence[dict[str, Any]], names: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Name, step, size, time and the values of some scalars at that step; the newest first.
-
-    A checkpoint is `<name>.index` with its data beside it, or a directory `<name>-<step>`.
-    """
+    """Name, step, size, time and some scalars of each checkpoint, the newest first."""
     directory = Path(directory)
     state = directory / "checkpoint"
-    latest = LATEST.search(state.read_text("utf-8")) if state.is_file() else None
+    content = state.read_text("utf-8", errors="replace") if state.is_file() else ""
+    latest = LATEST.search(content)
     found = []
-    for path in directory.iterdir():
-        if path.suffix == ".index":
-            name, files = path.stem, list(directory.glob(f"{path.stem}.*"))
-        elif path.is_dir() and _STEP.match(path.name):
-            name, files = path.name, [file for file in path.rglob("*") if file.is_file()]
-        else:
-            continue
+    for index in directory.glob("*.index"):
+        name = index.stem
         step = _step(directory, name)
         try:
-            size, saved = sum(file.stat().st_size for file in files), path.stat().st_mtime
+            size = sum(file.stat().st_size for file in directory.glob(f"{glob.escape(name)}.*"))
+            saved = index.stat().st_mtime
         except FileNotFoundError:  # the saver has just removed it
             continue
+        at_step = [record for record in records if record["global_step"] == step]
         found.append(
             {
                 "name": name,
@@ -129,17 +118,17 @@ def find_checkpoints(
                 "size": size,
                 "saved": saved,
                 "latest": latest is not None and Path(latest[1]).name == name,
-                "values": _values_at(step, records, names),
+                "values": {n: record[n] for record in at_step for n in names if n in record},
             }
         )
     return sorted(found, key=lambda checkpoint: -checkpoint["saved"])
 
 
 def _step(directory: Path, name: str) -> int | None:
-    """From the name, or from the manifest: the best model of a run has no step in its name."""
-    numbered = _STEP.match(name)
+    """From the name, or from the manifest if the name has no step, as that of the best model."""
+    numbered = _STEP.search(name)
     if numbered:
-        return int(numbered[2])
+        return int(numbered[1])
     try:
         step = json.loads((directory / f"{name}{MANIFEST_SUFFIX}").read_text("utf-8")).get("step")
     except (OSError, ValueError, AttributeError):  # missing, or not written by towerpack
@@ -147,19 +136,14 @@ def _step(directory: Path, name: str) -> int | None:
     return step if isinstance(step, int) else None
 
 
-def _values_at(
-    step: int | None, records: Sequence[dict[str, Any]], names: Sequence[str]
-) -> dict[str, Any]:
-    at = [record for record in records if record["global_step"] == step]
-    return {name: record[name] for record in at for name in names if name in record}
-
-
+# Some are missing in records of older versions.
+STAGE_FACTS = ("label", "depth", "workers", "parallel", "batches", "external")
 CALLBACKS_KEPT = 6  # the slowest; the others take almost no time
-FEW = 3  # epochs; of more, the first is left out: it traces, compiles and starts workers
+FEW = 3  # epochs; of more, the first is left out, since it traces, compiles and starts workers
 
 
 def overall_times(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The sums over the epochs of `RunRecord.load_times`, and the verdict on them."""
+    """The sums over the epochs that `RunRecord.load_times` returned, and the verdict on them."""
     if not epochs:
         return None
     counted = epochs if len(epochs) < FEW else epochs[1:]
@@ -173,18 +157,6 @@ def overall_times(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         cores=counted[-1].get("cores") or available_cores(),
         first=counted is epochs,
     )
-    stages = [
-        {
-            "label": stage.label,
-            "depth": stage.depth,
-            "workers": stage.workers,
-            "parallel": stage.parallel,
-            "datapoints": stage.datapoints,
-            "seconds": stage.seconds,
-            "load": stage.load / times.total if times.total else 0.0,
-        }
-        for stage in times.stages
-    ]
     costly = sorted(times.by_callback.items(), key=lambda pair: -pair[1].seconds)
     callbacks = [
         {"name": name, "seconds": cost.seconds, "share": times.share(cost.seconds)}
@@ -193,15 +165,15 @@ def overall_times(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     return {
         "verdict": verdict(times),
         "parts": times.scalars(),
-        "stages": stages,
+        "stages": times.stage_records(),
         "callbacks": callbacks,
         "epochs": len(counted),
     }
 
 
 def _stages(epochs: Sequence[Mapping[str, Any]]) -> list[StageCost]:
-    """The stages of the last epoch, with what the same stages have cost in all of them."""
-    sums: dict[tuple[int, str], list[float]] = {}
+    """The stages of the last epoch, with the sums of their costs in all epochs."""
+    sums: dict[tuple[int, str], list[Any]] = {}
     for epoch in epochs:
         for place, stage in enumerate(epoch["stages"]):
             known = sums.setdefault((place, stage["label"]), [0, 0.0])
@@ -209,17 +181,9 @@ def _stages(epochs: Sequence[Mapping[str, Any]]) -> list[StageCost]:
             known[1] += stage["seconds"]
     found = []
     for place, stage in enumerate(epochs[-1]["stages"]):
+        facts = {name: stage[name] for name in STAGE_FACTS if name in stage}
         datapoints, seconds = sums[place, stage["label"]]
-        found.append(
-            StageCost(
-                label=stage["label"],
-                depth=stage["depth"],
-                workers=stage["workers"],
-                parallel=stage["parallel"],
-                datapoints=int(datapoints),
-                seconds=seconds,
-            )
-        )
+        found.append(StageCost(**facts, datapoints=datapoints, seconds=seconds))
     return found
 
 
@@ -229,21 +193,76 @@ def _by_callback(epochs: Sequence[Mapping[str, Any]]) -> dict[str, CallbackCost]
         for name, cost in epoch["callbacks_by_name"].items():
             known = sums.get(name, CallbackCost(0.0))
             sums[name] = CallbackCost(
-                known.seconds + cost["seconds"], known.at_steps + cost["at_steps"]
+                known.seconds + cost["seconds"],
+                known.at_steps + cost["at_steps"],
+                cost.get("has_interval", False),
             )
     return sums
 
 
-def in_short(devices: Sequence[str]) -> str:
-    """How many of which kind.
+STEPS_KEPT = 8  # of each picture: enough to see how it changed
+TAGS_KEPT = 60
+LARGEST = 2_000_000  # bytes of a picture; phones cannot open a page of larger ones
+ALL_TOGETHER = 24_000_000
+_KINDS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif"}
 
-    >>> in_short(["CPU:0"]), in_short(["GPU:0 NVIDIA A100", "GPU:1 NVIDIA A100"])
-    ('CPU', '2 × NVIDIA A100')
+
+def read_images(directory: str | Path) -> list[dict[str, Any]]:
+    """[{tag, items: [{step, src}]}] with `src` a data URL; the steps are spread over the run.
+
+    Without tensorboard, whose message classes it needs, there are no pictures.
     """
-    kinds = Counter(_kind(device) for device in devices)
-    return ", ".join(f"{count} × {kind}" if count > 1 else kind for kind, count in kinds.items())
+    if importlib.util.find_spec("tensorboard") is None:
+        return []
+    pictures: dict[str, dict[int, bytes]] = {}
+    for path in sorted(Path(directory).glob(f"{FILE_MARK}*")):
+        _collect(path, pictures)
+    bytes_left = ALL_TOGETHER
+    shown = []
+    for tag in sorted(pictures)[:TAGS_KEPT]:
+        items = []
+        for step in _spread(sorted(pictures[tag])):
+            data = pictures[tag][step]
+            if len(data) <= bytes_left:
+                bytes_left -= len(data)
+                items.append({"step": step, "src": _data_url(data)})
+        if items:
+            shown.append({"tag": tag, "items": items})
+    return shown
 
 
-def _kind(device: str) -> str:
-    name, _, model = device.partition(" ")
-    return model or name.partition(":")[0]
+def _collect(path: Path, pictures: dict[str, dict[int, bytes]]) -> None:
+    event_pb2 = require("tensorboard.compat.proto.event_pb2", extra="tf")
+    for record in read_event_records(path):
+        event = event_pb2.Event.FromString(record)
+        started = event.session_log.status == event_pb2.SessionLog.START
+        if event.HasField("session_log") and started:
+            for steps in pictures.values():  # a resumed run logs these again
+                for step in [step for step in steps if step >= event.step]:
+                    del steps[step]
+        for value in event.summary.value:
+            for number, data in enumerate(_encoded(value)):
+                tag = value.tag if number == 0 else f"{value.tag}/{number}"
+                if 0 < len(data) <= LARGEST:
+                    pictures.setdefault(tag, {})[event.step] = data
+
+
+def _encoded(value: Any) -> list[bytes]:
+    """The encoded pictures of a summary, by the old protocol or that of `tf.summary.image`."""
+    if value.HasField("image"):
+        return [value.image.encoded_image_string]
+    if value.metadata.plugin_data.plugin_name == "images":
+        return list(value.tensor.string_val)[2:]  # after width and height
+    return []
+
+
+def _spread(steps: list[int]) -> list[int]:
+    if len(steps) <= STEPS_KEPT:
+        return steps
+    last = len(steps) - 1
+    return [steps[round(i * last / (STEPS_KEPT - 1))] for i in range(STEPS_KEPT)]
+
+
+def _data_url(data: bytes) -> str:
+    kind = next((kind for mark, kind in _KINDS.items() if data.startswith(mark)), "png")
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"

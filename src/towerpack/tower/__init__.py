@@ -1,18 +1,13 @@
 """The tower function, its context, its variables by name, its tensors by name, and its summaries.
 
-A user writes one function that builds one replica of a model. This room calls it: under a
-`TowerContext` that says whether this is training, with a `VariableStore` in which every variable is
-made once and found again by its name, and hands out the tensors of the traced graph by the names
-that the user gave them.
+A user writes one function that builds one replica of a model. This room calls it under a
+`TowerContext`, which says whether this is training, and with a `VariableStore`, in which every
+variable is created once and found again by its name. It returns the tensors of the traced graph by
+the names that the user gave them.
 """
 
-from towerpack.tower.context import (
-    BaseTowerContext,
-    TowerContext,
-    get_current_tower_context,
-)
+from towerpack.tower.context import TowerContext, get_current_tower_context
 from towerpack.tower.determinism import set_random_seed
-from towerpack.tower.global_step import get_global_step_value, get_global_step_var
 from towerpack.tower.gradproc import (
     CheckGradient,
     FilterNoneGrad,
@@ -23,20 +18,13 @@ from towerpack.tower.gradproc import (
     ScaleGradient,
     SummaryGradient,
 )
-from towerpack.tower.optimizer import (
-    AccumGradOptimizer,
-    PostProcessOptimizer,
-    ProxyOptimizer,
-    VariableAssignmentOptimizer,
-    apply_grad_processors,
-)
 from towerpack.tower.scopes import (
     auto_reuse_variable_scope,
     cached_name_scope,
     under_name_scope,
     under_variable_scope,
 )
-from towerpack.tower.store import VariableStore
+from towerpack.tower.store import VariableStore, get_global_step_value, get_global_step_var
 from towerpack.tower.summary import (
     add_activation_summary,
     add_image_summary,
@@ -54,16 +42,12 @@ from towerpack.tower.traced import TracedTower
 from towerpack.tower.varreplace import custom_getter_scope, freeze_variables, remap_variables
 
 __all__ = [
-    "AccumGradOptimizer",
-    "BaseTowerContext",
     "CheckGradient",
     "FilterNoneGrad",
     "GlobalNormClip",
     "GradientProcessor",
     "MapGradient",
-    "PostProcessOptimizer",
     "PrintGradient",
-    "ProxyOptimizer",
     "ScaleGradient",
     "SummaryGradient",
     "TowerContext",
@@ -71,14 +55,12 @@ __all__ = [
     "TowerTensorHandle",
     "TowerTensorHandles",
     "TracedTower",
-    "VariableAssignmentOptimizer",
     "VariableStore",
     "add_activation_summary",
     "add_image_summary",
     "add_moving_summary",
     "add_param_summary",
     "add_tensor_summary",
-    "apply_grad_processors",
     "auto_reuse_variable_scope",
     "cached_name_scope",
     "custom_getter_scope",

@@ -1,18 +1,18 @@
-"""What the code inside a tower may know: is this training, which tower, whose variables."""
+"""The context of a tower: whether it is for training, its index, its variables, its summaries."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from towerpack._tensorflow import tf, v1
-from towerpack.tower.keras_names import fresh_layer_names, layer_calls_through
-from towerpack.tower.keras_state import state_of_later_tower
-from towerpack.tower.layer_calls import record_keras_layer
+from towerpack.tower.keras_layers import (
+    fresh_layer_names,
+    layer_calls_through,
+    state_of_later_tower,
+)
 from towerpack.tower.store import VariableStore
 from towerpack.tower.varreplace import call_layer
 
@@ -20,7 +20,7 @@ _current = threading.local()
 
 
 class MovingSummary(NamedTuple):
-    """A scalar to be averaged over steps; `decay` as in an exponential moving average."""
+    """A scalar that is averaged over steps; `decay` as in an exponential moving average."""
 
     name: str
     tensor: Any
@@ -28,21 +28,37 @@ class MovingSummary(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Something to show now and then: kind is 'scalar', 'histogram' or 'image'."""
+    """A value that is logged from time to time: kind is 'scalar', 'histogram' or 'image'."""
 
     kind: str
     name: str
     tensor: Any
 
 
+class LayerCall(NamedTuple):
+    """A call of a layer of towerpack or Keras, for the table of layers."""
+
+    kind: str
+    input: str
+    output: str
+    variables: frozenset[str] | None = None  # None: those whose names begin with the layer's
+
+
+def shape_text(x: Any) -> str:
+    """The shape of a tensor, or those of several, as the table shows it."""
+    if isinstance(x, list | tuple):
+        return "[" + ", ".join(map(shape_text, x)) + "]"
+    return str(x.shape.as_list()) if tf.is_tensor(x) and x.shape.rank is not None else "[?]"
+
+
 class TowerContext:
     """The context in which trainers and predictors call a tower function.
 
     Inside it `get_current_tower_context()` returns it, every variable comes from `store`, and names
-    of operations begin with `name` (nothing for the first tower). Contexts do not nest. The same
-    context may be entered again, and finds its variables.
+    of operations begin with `name` (empty for the first tower). Contexts do not nest. The same
+    context may be entered again and finds its variables.
 
-    Without a `store` it makes one: `TowerContext("", is_training=False)` builds a model anywhere,
+    Without a `store` it creates one: `TowerContext("", is_training=False)` builds a model anywhere,
     eagerly, in a `tf.function` or in a `tf.Graph`, and `context.store.saved()` are its variables.
     """
 
@@ -59,11 +75,12 @@ class TowerContext:
         probing: bool = False,
         repeated: bool = False,
     ):
-        self.name, self.is_training = name, is_training
+        self.name = self.ns_name = name
+        self.is_training = is_training
         self.store = VariableStore() if store is None else store
         self.index, self.total, self.vs_name = index, total, vs_name
         self._own_store = own_store
-        self.probing = probing  # built by itself, to make its variables, and never run
+        self.probing = probing  # built only to create its variables, and never run
         self.repeated = repeated  # the step has another tower like this one, which updates state
         self.moving_summaries: list[MovingSummary] = []
         self.summaries: list[Summary] = []
@@ -78,35 +95,31 @@ class TowerContext:
 
     @property
     def has_own_variables(self) -> bool:
-        """Whether this tower has variables that no tower before it has, and so keeps their state.
+        """Whether this tower has variables that no earlier tower has, and so keeps their state.
 
-        The first one has; others only if they have a store or a variable scope of their own.
+        The first tower does. Others do only if they have their own store or variable scope.
         """
         return self.index == 0 or self._own_store or bool(self.vs_name)
 
     @property
     def updates_state(self) -> bool:
-        """Whether layers update their own state here, such as moving averages: once in a step."""
+        """Whether layers update their own state here, such as moving averages: once per step."""
         return self.has_own_variables and not self.repeated
 
-    @property
-    def ns_name(self) -> str:
-        return self.name
-
     def get_collection_in_tower(self, key: str) -> list[Any]:
-        """What this tower has put into a collection of its graph."""
+        """The items that this tower added to a collection of its graph."""
         prefix = f"{self.name}/" if self.name else ""
         items = v1.get_collection(key)
         return [item for item in items if getattr(item, "name", "").startswith(prefix)]
 
     def without_prefix(self, op_name: str) -> str:
-        """The name as users know it."""
+        """The name without the prefix of the tower, as users write it."""
         return op_name.removeprefix(f"{self.name}/") if self.name else op_name
 
     def __enter__(self) -> TowerContext:
         if getattr(_current, "context", None) is not None:
             raise RuntimeError(
-                f"a tower is being built already ({_current.context!r}); tower contexts do not nest"
+                f"another tower is being built ({_current.context!r}); tower contexts do not nest"
             )
         with self._stack as stack:
             stack.enter_context(fresh_layer_names())
@@ -118,8 +131,10 @@ class TowerContext:
             if self.vs_name:
                 stack.enter_context(v1.variable_scope(self.vs_name))
             if self.name:
-                # The trailing slash takes the name as it is, where TensorFlow would add a number.
+                # With the trailing slash TensorFlow adds no number to the name.
                 stack.enter_context(tf.name_scope(f"{self.name}/"))
+            stack.callback(setattr, _current, "context", None)
+            stack.push(self._run_at_end)
             self._stack = stack.pop_all()
         _current.context = self
         return self
@@ -131,31 +146,22 @@ class TowerContext:
         if kwargs.get("training") is None:
             kwargs = {**kwargs, "training": self.is_training}
         outputs = call_layer(layer, call, args, kwargs, self.store)
-        self.store.take_in_layer(layer)
+        self.store.adopt_layer(layer)
         if self.is_main_training_tower:
-            record_keras_layer(self.store, layer, args, outputs)
+            _record_keras_layer(self.store, layer, args, outputs)
         return outputs
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None:
-                for action in self.at_end:  # what needs to know all variables of the tower
-                    action()
-        except BaseException:
-            kind, error, traceback = sys.exc_info()
-            raise
-        finally:
-            _current.context = None
-            self._stack.__exit__(kind, error, traceback)
+    def _run_at_end(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            for action in self.at_end:  # these need to know all variables of the tower
+                action()
+
+    def __exit__(self, *exception: Any) -> None:
+        self._stack.__exit__(*exception)
 
     @contextlib.contextmanager
     def resumed(self) -> Iterator[TowerContext]:
-        """The context once more, after the tower was built: to apply its gradients, say."""
+        """Opens the context again after the tower was built, for example to apply gradients."""
         if getattr(_current, "context", None) is not None:
             raise RuntimeError(f"{_current.context!r} is still open; tower contexts do not nest")
         _current.context = self
@@ -169,10 +175,30 @@ class TowerContext:
         return f"TowerContext(name={self.name!r}, is_training={self.is_training})"
 
 
-BaseTowerContext = TowerContext
-"""The old name of the type, as code that checks for it knows it."""
-
-
 def get_current_tower_context() -> TowerContext | None:
     """The context of the tower being built in this thread; None outside of one."""
     return getattr(_current, "context", None)
+
+
+def _record_keras_layer(store: VariableStore, layer: Any, args: Any, outputs: Any) -> None:
+    """Records a call of a Keras layer, unless all its variables belong to recorded layers."""
+    owned = [v for v in layer.variables if isinstance(v.value, tf.Variable)]
+    paths = {store.name_of(v.value): v.path for v in owned}
+    name = f"{_variable_scope(paths)}/{layer.name}".lstrip("/")
+    known = {variable for call in store.layers.values() for variable in call.variables or ()}
+    if known.issuperset(paths) if paths else name in store.layers:
+        return
+    unique, number = name, 1
+    while unique in store.layers:
+        unique, number = f"{name}_{number}", number + 1
+    first = args[0] if len(args) == 1 else list(args)
+    store.layers[unique] = LayerCall(
+        type(layer).__name__, shape_text(first), shape_text(outputs), frozenset(paths)
+    )
+
+
+def _variable_scope(paths: dict[str, str]) -> str:
+    """The variable scope of a Keras layer: the part of a name before the path that Keras gives."""
+    for name, path in paths.items():
+        return name.removesuffix(path).rstrip("/") if name.endswith(path) else ""
+    return v1.get_variable_scope().name

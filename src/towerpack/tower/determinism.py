@@ -1,31 +1,35 @@
-"""Repeatable runs: the seed of a program, and whether operations are deterministic."""
+"""Repeatable runs: seeds of programs and of steps, and deterministic operations."""
 
 from __future__ import annotations
 
 import contextlib
 import random
 import secrets
+import zlib
 from collections.abc import Iterator
+from typing import Any
 
-from tensorflow.python.framework import config as _config  # tests notice when it has gone
+from tensorflow.python.framework import config as _config  # a test reports if it disappears
 
 from towerpack._tensorflow import tf, v1
 from towerpack.core import logger
+from towerpack.tower.context import get_current_tower_context
+from towerpack.tower.store import get_global_step_var
 
-NO_SEED = 87654321  # what TensorFlow reports as its global seed while none is set
+NO_SEED = 87654321  # reported by TensorFlow as its global seed while none is set
 
 
 def set_random_seed(seed: int) -> None:
     """Makes the runs of this program repeatable: equal seeds give equal runs, bit for bit.
 
-    Call it first, before a model or a layer is made. It seeds TensorFlow, Keras, numpy and Python,
-    and switches to deterministic operations, which costs some speed: trainers then decide how to
-    run steps without measuring. Flows of data have seeds of their own, which are fixed by default.
-    The machine and its number of threads must be the same.
+    Call it first, before a model or a layer is created. It seeds TensorFlow, Keras, numpy and
+    Python, and switches to deterministic operations. This costs some speed, and trainers then
+    decide without measuring how to run steps. Flows of data have their own seeds, which are fixed
+    by default. The machine and its number of threads must be the same.
 
         towerpack.set_random_seed(7)
 
-    A program that does not call it gets a seed by chance, which is logged.
+    A program that does not call it gets a random seed, which is logged.
     """
     tf.keras.utils.set_random_seed(seed)
     tf.config.experimental.enable_op_determinism()
@@ -34,13 +38,13 @@ def set_random_seed(seed: int) -> None:
 def op_determinism_enabled() -> bool:
     """Whether `tf.config.experimental.enable_op_determinism()` was called.
 
-    TensorFlow has no public question for it; the private one stands here alone.
+    TensorFlow has no public function for this. The private one is used only here.
     """
     return bool(_config.is_op_determinism_enabled())
 
 
 def drawn_seed() -> int | None:
-    """A seed by chance, which is logged; None if the program has set TensorFlow's."""
+    """A random seed, which is logged; None if the program has set TensorFlow's seed."""
     if _global_seed() is not None:
         return None
     seed = secrets.randbelow(2**31 - 1)
@@ -50,10 +54,10 @@ def drawn_seed() -> int | None:
 
 @contextlib.contextmanager
 def drawing_from(seed: int | None) -> Iterator[None]:
-    """While open, weights and operations are made as after `set_random_seed(seed)`.
+    """While open, weights and operations are created as after `set_random_seed(seed)`.
 
-    Afterwards Python's generator, from which Keras draws the seeds of its layers, continues where
-    it was. With None nothing changes.
+    Keras draws the seeds of its layers from Python's generator, which then continues where it was.
+    With None nothing changes.
     """
     state = random.getstate()
     if seed is not None:
@@ -70,7 +74,7 @@ def drawing_from(seed: int | None) -> Iterator[None]:
 def tracing_with(seed: int | None) -> Iterator[None]:
     """While open, TensorFlow has this global seed; afterwards it has none again.
 
-    With None, or where it is open already, nothing changes.
+    With None, or if this seed is set already, nothing changes.
     """
     if seed is None or _global_seed() == seed:
         yield
@@ -83,7 +87,22 @@ def tracing_with(seed: int | None) -> Iterator[None]:
 
 
 def _global_seed() -> int | None:
-    """TensorFlow's global seed."""
     with tf.init_scope():
         seed, _ = v1.get_seed(1)
     return None if seed == NO_SEED else seed
+
+
+def step_seed(name: str) -> Any:
+    """A seed for `tf.random.stateless_*`: different for each step, tower, name and call.
+
+    It depends only on these and the model's seed. The stateful random operations of TensorFlow
+    count their calls inside the kernel, so a resumed run, several steps in one call, or XLA would
+    draw other numbers. `name` says what the numbers are for. Only for towers built for training.
+    """
+    context = get_current_tower_context()
+    if context is None or not context.is_training:
+        raise RuntimeError("the step's seed is known only in a tower that is built for training")
+    context.seeds_used += 1
+    key = f"{context.store.seed}/{context.index}/{name}/{context.seeds_used}"
+    step = tf.cast(get_global_step_var().read_value(), tf.int32)
+    return tf.stack([tf.constant(zlib.crc32(key.encode()) & 0x7FFFFFFF, tf.int32), step])

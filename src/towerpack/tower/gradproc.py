@@ -1,4 +1,4 @@
-"""Gradient processors: what happens to gradients between the towers and the optimizer."""
+"""Gradient processors, which change gradients before the optimizer applies them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _name(variable: Any) -> str:
 
 
 def scaled(gradient: Any, factor: Any) -> Any:
-    """The gradient times a number; sparse ones stay sparse."""
+    """The gradient times a number; a sparse gradient stays sparse."""
     if isinstance(gradient, tf.IndexedSlices):
         values = gradient.values * tf.cast(factor, gradient.values.dtype)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
@@ -37,7 +37,8 @@ def dense(gradient: Any, variable: Any) -> Any:
 def global_norm(gradients: Iterable[Any]) -> Any:
     """The norm of all gradients together, as if all were dense.
 
-    TensorFlow's own takes each part of a row that a batch uses several times for a row by itself.
+    If a batch uses a row of an embedding several times, TensorFlow's own function treats each part
+    of its gradient as a separate row.
     """
     return tf.linalg.global_norm([_values_by_row(gradient) for gradient in gradients])
 
@@ -50,14 +51,14 @@ def _values_by_row(gradient: Any) -> Any:
 
 
 class GradientProcessor:
-    """Turns (gradient, variable) pairs into others; called inside the traced step.
+    """Changes (gradient, variable) pairs inside the traced step.
 
-    The gradient of an embedding may be a `tf.IndexedSlices`, in which a row can occur several
-    times; the sum of its parts counts.
+    The gradient of an embedding may be a `tf.IndexedSlices`, which can contain a row several times.
+    The gradient of the row is the sum of its parts.
     """
 
     def process(self, grads_and_vars: GradsAndVars) -> list[tuple[Any, Any]]:
-        """The new pairs; operations that it adds have names under the class's name."""
+        """The new pairs. Operations that it adds are in a name scope with the name of the class."""
         with tf.name_scope(type(self).__name__):
             return list(self._process(list(grads_and_vars)))
 
@@ -66,7 +67,7 @@ class GradientProcessor:
 
 
 class FilterNoneGrad(GradientProcessor):
-    """Leaves out variables without a gradient, and names them."""
+    """Removes variables without a gradient, and logs their names."""
 
     def _process(self, grads_and_vars: list[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
         without = [_name(variable) for gradient, variable in grads_and_vars if gradient is None]
@@ -76,7 +77,7 @@ class FilterNoneGrad(GradientProcessor):
 
 
 class GlobalNormClip(GradientProcessor):
-    """Scales all gradients down together when their common norm is larger than `global_norm`."""
+    """Scales all gradients down together if their common norm is larger than `global_norm`."""
 
     def __init__(self, global_norm: float):
         self.norm = float(global_norm)
@@ -88,11 +89,11 @@ class GlobalNormClip(GradientProcessor):
 
 
 class MapGradient(GradientProcessor):
-    """Applies `func(gradient)` or `func(gradient, variable)` where the variable's name matches.
+    """Applies `func(gradient)` or `func(gradient, variable)` if the variable's name matches.
 
-    `regex` must match the whole name. Where `func` returns None the variable is left out. `func`
-    gets a tensor of the variable's shape, also for an embedding, whose sparse gradient becomes
-    dense: `regex` keeps large tables out of that.
+    `regex` must match the whole name. If `func` returns None, the variable is removed. `func`
+    receives a tensor of the variable's shape. The sparse gradient of an embedding becomes dense,
+    so `regex` should exclude large tables.
     """
 
     def __init__(self, func: Callable[..., Any], regex: str = ".*"):
@@ -117,8 +118,8 @@ class MapGradient(GradientProcessor):
 class ScaleGradient(GradientProcessor):
     """Multiplies gradients by a factor chosen by the variable's name: layer-wise learning rates.
 
-    `multipliers` is one (regex, factor) or a list of them; the first whose regex matches the whole
-    name counts. A factor of 0 leaves the variable out: it is not trained, and not decayed.
+    `multipliers` is one (regex, factor) or a list of them. The first regex that matches the whole
+    name applies. A factor of 0 removes the variable, so it is neither trained nor decayed.
     """
 
     def __init__(self, multipliers: tuple[str, float] | Sequence[tuple[str, float]]):
@@ -133,7 +134,7 @@ class ScaleGradient(GradientProcessor):
             if factor:
                 pairs.append((gradient if factor == 1 else scaled(gradient, factor), variable))
         if not pairs:
-            raise ValueError("ScaleGradient left no variable to train: all factors are 0")
+            raise ValueError("ScaleGradient leaves no variable to train: all factors are 0")
         return pairs
 
     def _factor(self, name: str) -> float:
@@ -141,7 +142,7 @@ class ScaleGradient(GradientProcessor):
 
 
 class CheckGradient(GradientProcessor):
-    """Stops training with the variable's name when a gradient is not finite."""
+    """Stops training with an error that names the variable if a gradient is NaN or infinite."""
 
     def _process(self, grads_and_vars: list[tuple[Any, Any]]) -> Sequence[tuple[Any, Any]]:
         return [(self._checked(g, f"gradient of {_name(v)}"), v) for g, v in grads_and_vars]
@@ -154,7 +155,7 @@ class CheckGradient(GradientProcessor):
 
 
 class SummaryGradient(GradientProcessor):
-    """Histogram and rms of each gradient whose variable's whole name matches, as summaries."""
+    """Adds a histogram and the rms of each gradient whose variable's whole name matches."""
 
     def __init__(self, regex: str = ".*"):
         self.regex = re.compile(regex)
@@ -174,7 +175,7 @@ class SummaryGradient(GradientProcessor):
 
 
 class PrintGradient(GradientProcessor):
-    """Prints mean and norm of each gradient in every step, for debugging."""
+    """Prints the mean and norm of each gradient in every step, for debugging."""
 
     def __init__(self, regex: str = ".*"):
         self.regex = re.compile(regex)

@@ -1,4 +1,4 @@
-"""Layers that compute in half precision, while variables and all the rest stay in float32."""
+"""Layers that compute in half precision, while variables and everything else stay in float32."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from towerpack._tensorflow import tf
-from towerpack.tower.keras_names import in_layer_call
+from towerpack.tower.keras_layers import in_layer_call
 from towerpack.tower.varreplace import creation_scope
 
 HALF = ("bfloat16", "float16")
@@ -17,12 +17,12 @@ _precision: contextvars.ContextVar[str | None] = contextvars.ContextVar("precisi
 
 @contextlib.contextmanager
 def half_layers(precision: str) -> Iterator[None]:
-    """While open, towerpack's layers compute in `precision`; what they take and return is float32.
+    """While open, towerpack's layers compute in `precision`; their inputs and outputs are float32.
 
     Inputs, targets and costs are not rounded, and a layer's output can be combined with them. A
-    variable that a layer asks for in half precision is kept in float32 and read in half, so that
-    small updates are not lost and a checkpoint fits whatever a model computes in. Keras layers
-    follow their own policy (`keras.mixed_precision`) instead.
+    variable that a layer requests in half precision is stored in float32 and read in half. So small
+    updates are not lost, and a checkpoint does not depend on the precision. Keras layers follow
+    their own policy (`keras.mixed_precision`) instead.
     """
 
     def getter(getter: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -41,14 +41,14 @@ def in_layer_precision(layer: Callable[..., Any], x: Any, arguments: dict[str, A
     precision = _precision.get()
     if precision is None:
         return layer(x, **arguments)
-    with _set(None):  # layers inside of this one get tensors that are in half already
+    with _set(None):  # layers inside this one receive half precision already
         x, arguments = tf.nest.map_structure(lambda t: _as_half(t, precision), (x, arguments))
         output = layer(x, **arguments)
     return tf.nest.map_structure(_as_float32, output)
 
 
 def _as_half(value: Any, precision: str) -> Any:
-    # A scalar is a setting of the layer and not what it computes on.
+    # A scalar is a setting of the layer and not its data.
     if isinstance(value, tf.Tensor) and value.dtype == tf.float32 and value.shape.rank != 0:
         return tf.cast(value, precision)
     return value

@@ -1,8 +1,8 @@
-"""Summaries asked for inside a tower.
+"""Summaries that a tower function adds.
 
-Moving averages are kept on the device, in every step, and read now and then. Everything else
-(histograms, images, single values) is computed only in the steps in which someone asks for it:
-`MergeAllSummaries`, with the last step of each epoch by default.
+Moving averages are updated on the device in every step, and read from time to time. Everything else
+(histograms, images, single values) is computed only in the steps for which a callback requests it.
+`MergeAllSummaries` requests it with the last step of each epoch by default.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from towerpack.tower.store import VariableStore
 
 EMA_SCOPE = "EMA"
 ALL_SUMMARIES = ":all summaries:"
-"""What a callback asks for, like a tensor's name, to get `collect_summaries` of the step."""
+"""A callback requests this name, like a tensor's, to get `collect_summaries` of the step."""
 
 DECAY = 0.95  # of moving averages, for each step
 
@@ -38,8 +38,8 @@ _TYPES = {
 def add_moving_summary(*tensors: Any, decay: float = DECAY) -> None:
     """Logs the moving average of scalars under their own names (see `MovingAverageSummary`).
 
-    Acts in the main training tower only; elsewhere it does nothing. The average is kept on the
-    device and costs no fetch per step. It is debiased: after one step it is that step's value.
+    It acts only in the main training tower. The average stays on the device, so steps do not fetch
+    it. It is debiased: after one step it is that step's value.
     """
     context = _main_context("add_moving_summary")
     for tensor in tensors if context else ():
@@ -51,7 +51,7 @@ def add_moving_summary(*tensors: Any, decay: float = DECAY) -> None:
 def average_costs(context: TowerContext, costs: Sequence[Any]) -> list[str]:
     """Logs the moving average of each cost that the tower does not log itself; returns all names.
 
-    A cost is called what its tensor is called, if that has "cost" or "loss" in it, else `cost`.
+    A cost has the name of its tensor if that contains "cost" or "loss", otherwise `cost`.
     """
     names = []
     for cost in costs:
@@ -69,14 +69,14 @@ def average_costs(context: TowerContext, costs: Sequence[Any]) -> list[str]:
 def add_tensor_summary(
     x: Any, types: Sequence[str], name: str | None = None, main_tower_only: bool = True
 ) -> None:
-    """Summaries of a tensor: 'scalar', 'histogram', 'sparsity', 'mean' or 'rms' of it."""
+    """Adds summaries of a tensor: its 'scalar', 'histogram', 'sparsity', 'mean' or 'rms'."""
     context = _main_context("add_tensor_summary", main_tower_only)
     if context is None:
         return
     base = name or _name_in_tower(context, x)
     for kind in types:
         if kind not in _TYPES:
-            raise ValueError(f"expected types of {sorted(_TYPES)}, received {kind!r}")
+            raise ValueError(f"expected types from {sorted(_TYPES)}, received {kind!r}")
         if kind == "scalar":
             _check_scalar(x)
         full = base if kind in ("scalar", "histogram") else f"{base}-{kind}"
@@ -87,12 +87,12 @@ def add_tensor_summary(
 def add_activation_summary(
     x: Any, types: Sequence[str] = ("sparsity", "rms", "histogram"), name: str | None = None
 ) -> None:
-    """Summaries of a layer's output."""
+    """Adds summaries of a layer's output."""
     add_tensor_summary(x, types, name and f"activation-summary/{name}")
 
 
 def add_param_summary(*patterns: tuple[str, Sequence[str]]) -> None:
-    """Summaries of the trainable variables whose whole names match: `('.*/W', ['histogram'])`."""
+    """Adds summaries of trainable variables whose whole names match: `('.*/W', ['histogram'])`."""
     context = _main_context("add_param_summary")
     if context is None:
         return
@@ -110,11 +110,11 @@ def _summarize_parameters(context: TowerContext, patterns: list[Any]) -> None:
 
 
 def add_image_summary(name: str, images: Any, max_images: int = 3) -> None:
-    """The first of a batch of pictures, [N, height, width, 1, 3 or 4]; floats are 0..255."""
+    """Adds the first images of a batch [N, height, width, 1, 3 or 4]; floats are in 0..255."""
     context = _main_context("add_image_summary")
     if context is not None:
         if images.shape.rank != 4:
-            raise ValueError(f"expected pictures of shape NHWC, received {images.shape}")
+            raise ValueError(f"expected images of shape NHWC, received {images.shape}")
         context.summaries.append(Summary("image", name, images[:max_images]))
 
 
@@ -127,7 +127,7 @@ def collect_summaries(context: TowerContext) -> dict[str, dict[str, Any]]:
 
 
 def update_moving_averages(context: TowerContext) -> dict[str, MovingAverage]:
-    """Adds the updates of the averages to the step being traced; the averages by name."""
+    """Adds the updates of the averages to the traced step; returns the averages by name."""
     return {
         name: MovingAverage(context.store, name, decay).update(tensor)
         for name, tensor, decay in context.moving_summaries
@@ -158,7 +158,7 @@ class MovingAverage:
 
 
 def _main_context(caller: str, main_tower_only: bool = True) -> Any:
-    """The context if summaries of this tower count; None if not."""
+    """The context if this tower adds summaries, otherwise None."""
     context = get_current_tower_context()
     if context is None:
         raise RuntimeError(f"{caller} must be called inside a tower function")
@@ -168,15 +168,15 @@ def _main_context(caller: str, main_tower_only: bool = True) -> Any:
 
 def _check_scalar(tensor: Any) -> None:
     if not tf.is_tensor(tensor):
-        raise TypeError(f"expected tensors, one argument each, received {tensor!r}")
+        raise TypeError(f"expected each argument to be a tensor, received {tensor!r}")
     if tensor.shape.rank != 0:
-        raise ValueError(f"expected a scalar, received {tensor}; take its mean first")
+        raise ValueError(f"expected a scalar, received {tensor}; use its mean, tf.reduce_mean(x)")
 
 
 def _name_in_tower(context: TowerContext, tensor: Any) -> str:
     """The operation's name as users know it.
 
-    Eager tensors have none: they get the names of the trace that came before, in its order.
+    Eager tensors have no names. They get those of the previous trace, in its order.
     """
     names = context.store.summary_names
     if tf.executing_eagerly():

@@ -1,8 +1,8 @@
-"""What `tf.summary` and `tf.compat.v1.summary` write inside a tower.
+"""Summaries that a tower writes by `tf.summary` and `tf.compat.v1.summary`.
 
-Both need a default writer while the tower is traced. Most steps get none, so that summaries cost
-nothing; a step that is to be summarized gets one. Whether the tower writes anything is seen in a
-trace with a writer whose directory is thrown away.
+Both need a default writer while the tower is traced. Most steps have none, so that summaries cost
+nothing. A step whose summaries are requested has one. A `Probe` finds out whether the tower writes
+any: it traces the tower with a temporary writer.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ OTHER_TOWER = re.compile(r"tower\d+/")  # names of the main tower have no prefix
 
 @contextlib.contextmanager
 def silenced() -> Iterator[None]:
-    """While open, summaries are not written, and nobody warns that they are not."""
+    """While open, summaries are not written, and no warning is printed about that."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Cannot activate TF2 compatibility support")
         yield
 
 
 class SummaryWriter:
-    """Collects what `tf.summary` writes, for the monitors.
+    """Collects the summaries of `tf.summary` for the monitors.
 
-    TensorFlow writes to files only, so they are in a temporary directory, and read from there.
+    TensorFlow writes them only to files, so they are read from a temporary directory.
     """
 
     def __init__(self) -> None:
@@ -51,16 +51,16 @@ class SummaryWriter:
         return self._writer.as_default(step)
 
     def collected(self) -> list[Summary]:
-        """What the main tower has written since the last call.
+        """The summaries that the main tower has written since the last call.
 
-        Kinds are 'scalar', 'image', 'text', and 'summary' for all others, such as histograms: those
-        are serialized messages.
+        Kinds are 'scalar', 'image', 'text', and 'summary' for all others, such as histograms, whose
+        values are serialized messages.
         """
         if self._writer is None:
             return []
         self._writer.flush()
         content = b""
-        for path in Path(self._directory.name).iterdir():  # one, once something was written
+        for path in Path(self._directory.name).iterdir():  # there is one file after the first write
             with open(path, "rb") as file:
                 file.seek(self._position)
                 content = file.read()
@@ -96,13 +96,13 @@ def _summary(value: Any) -> Summary:
         if kind == "text":
             lines = [text.decode(errors="replace") for text in array.reshape(-1)]
             return Summary("text", value.tag, "\n\n".join(lines))
-        pictures = [tf.io.decode_png(png).numpy() for png in array[2:]]  # behind width and height
-        return Summary("image", value.tag, np.stack(pictures))
+        images = [tf.io.decode_png(png).numpy() for png in array[2:]]  # after width and height
+        return Summary("image", value.tag, np.stack(images))
     return Summary("summary", value.tag, v1.Summary(value=[value]).SerializeToString())
 
 
 class Probe:
-    """Finds out whether what is traced under it writes summaries."""
+    """Finds out whether the code that is traced under it writes summaries."""
 
     def __init__(self) -> None:
         self.found = False

@@ -11,7 +11,7 @@ from towerpack.tower.context import get_current_tower_context
 
 
 def get_op_tensor_name(name: str) -> tuple[str, str]:
-    """The operation's and the tensor's name.
+    """The name of the operation and that of the tensor.
 
     >>> get_op_tensor_name("prob"), get_op_tensor_name("split:1")
     (('prob', 'prob:0'), ('split', 'split:1'))
@@ -24,31 +24,24 @@ class TowerTensorHandle:
     """The tensors of one call of a tower function, by names without the tower's prefix."""
 
     def __init__(self, context: Any, signature: Sequence[Any], inputs: Sequence[Any], output: Any):
-        self.context, self.inputs, self.output = context, list(inputs), output
+        self.context, self.is_training = context, context.is_training
+        self.inputs, self.output, self.outputs = list(inputs), output, output
         self._inputs_by_name = {spec.name: x for spec, x in zip(signature, inputs, strict=True)}
-        self._graph = None if tf.executing_eagerly() else v1.get_default_graph()
-
-    @property
-    def is_training(self) -> bool:
-        return self.context.is_training
-
-    @property
-    def graph(self) -> Any:
-        """The graph that the tower was traced into; None for one that ran eagerly."""
-        return self._graph
+        # The graph that the tower was traced into; None for one that ran eagerly.
+        self.graph = None if tf.executing_eagerly() else v1.get_default_graph()
 
     def get_tensor(self, name: str) -> Any:
-        """The tensor of that name; an input's own name gives the input itself."""
+        """The tensor with that name. The name of an input gives the input itself."""
         op, tensor = get_op_tensor_name(name)
         if op in self._inputs_by_name:
             return self._inputs_by_name[op]
-        if self._graph is None:
-            raise RuntimeError("tensors have names only in a traced tower, not in eager mode")
+        if self.graph is None:
+            raise RuntimeError("tensors have names only in a traced tower and not in eager mode")
         prefix = f"{self.context.name}/" if self.context.name else ""
         try:
-            return self._graph.get_tensor_by_name(prefix + tensor)
+            return self.graph.get_tensor_by_name(prefix + tensor)
         except KeyError:
-            known = [op.name.removeprefix(prefix) for op in self._graph.get_operations()]
+            known = [op.name.removeprefix(prefix) for op in self.graph.get_operations()]
             raise KeyError(self._explain(name, known)) from None
 
     def get_tensors(self, names: Sequence[str]) -> list[Any]:
@@ -58,24 +51,20 @@ class TowerTensorHandle:
         return self.get_tensor(name)
 
     def get_variable(self, name: str) -> Any:
-        """The variable that this tower knows by that name."""
+        """The variable of this tower with that name."""
         return self.context.store[name]
 
     def get_variables(self, names: Sequence[str]) -> list[Any]:
         return [self.get_variable(name) for name in names]
 
     def get_collection(self, key: str) -> list[Any]:
-        """What the tower function put into a collection of its graph."""
-        return [] if self._graph is None else self._graph.get_collection(key)
-
-    @property
-    def outputs(self) -> Any:
-        return self.output
+        """The items that the tower function added to a collection of its graph."""
+        return [] if self.graph is None else self.graph.get_collection(key)
 
     def _explain(self, name: str, known: list[str]) -> str:
         op, _ = get_op_tensor_name(name)
         near = difflib.get_close_matches(op, [*known, *self._inputs_by_name], n=4, cutoff=0.5)
-        hint = f"the nearest are {near}" if near else "none is similar"
+        hint = f"the nearest are {near}" if near else "no name is similar"
         return (
             f"the tower has no tensor named {name!r}; {hint}. Name it in the tower function: "
             f"tf.identity(x, name={name!r})"
@@ -83,7 +72,7 @@ class TowerTensorHandle:
 
 
 class TowerTensorHandles:
-    """The towers of a model: by number, by name, or only those for training or inference."""
+    """The towers of a model, by number or name, or only those for training or inference."""
 
     def __init__(self, handles: Sequence[TowerTensorHandle]):
         self._handles = list(handles)
@@ -95,7 +84,7 @@ class TowerTensorHandles:
             if handle.context.name == which:
                 return handle
         names = [handle.context.name for handle in self._handles]
-        raise KeyError(f"no tower is named {which!r}; there are {names}")
+        raise KeyError(f"no tower is named {which!r}; the towers are {names}")
 
     def __len__(self) -> int:
         return len(self._handles)
@@ -110,9 +99,9 @@ class TowerTensorHandles:
 class TowerFunc:
     """A function that builds one replica of a model, with the signature of its inputs.
 
-    It is called, under a `TowerContext`, once for each trace: training, inference, export. So it
-    may run many times; only what is trained by gradients may be a trainable variable; names may
-    depend on variable scopes only.
+    It is called under a `TowerContext`, once for each trace: training, inference, export. So it may
+    run many times. Trainable variables must be those that are trained by gradients, and names may
+    only depend on variable scopes.
     """
 
     def __init__(self, func: Callable[..., Any], signature: Sequence[Any]):
@@ -147,12 +136,12 @@ class TowerFunc:
 
     @property
     def towers(self) -> TowerTensorHandles:
-        """The towers built so far, each as its latest trace."""
+        """The latest trace of each tower built so far."""
         return TowerTensorHandles(list(self._handles.values()))
 
 
 def checked_signature(signature: Sequence[Any]) -> list[Any]:
-    """The signature as a list, or an error that says what is wrong with it."""
+    """The signature as a list. Raises an error that says what is wrong with it."""
     specs = list(signature)
     for spec in specs:
         if not isinstance(spec, tf.TensorSpec):

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
 from towerpack.tower.context import TowerContext
+from towerpack.tower.creation import operations_before
 from towerpack.tower.store import VariableStore
 from towerpack.tower.summary_writer import silenced
 from towerpack.tower.tower_func import TowerFunc, TowerTensorHandle
 
 
 class TracedTower:
-    """One trace of the tower function under `is_training=False`, sharing the variables of a store.
+    """One trace of the tower function under `is_training=False`, with the variables of a store.
 
-    `function(inputs, outputs)` cuts from it a callable that computes just these outputs: inputs
-    that they do not need may be left out, and assignments in the tower do not run.
+    `function(inputs, outputs)` returns a callable that computes only these outputs. Inputs that
+    they do not need may be omitted, and assignments in the tower do not run.
     """
 
     def __init__(self, tower_func: TowerFunc, store: VariableStore, name: str = ""):
@@ -27,7 +28,7 @@ class TracedTower:
             with silenced(), TowerContext(name, is_training=False, store=store):
                 with tf.GradientTape() as tape:
                     handles.append(tower_func(*inputs))
-                # As when training: the trainable ones first, so that all get the same names.
+                # Trainable variables first, as in training, so that all get the same names.
                 store.adopt_all(tape.watched_variables())
             return []
 
@@ -54,7 +55,7 @@ class TracedTower:
         if lacking:
             raise ValueError(
                 f"expected all inputs that {list(output_names)} depend on, received {names}: "
-                f"they need {lacking} too"
+                f"{lacking} are missing"
             )
         return prune(self._wrapped, feeds, fetches)
 
@@ -80,25 +81,11 @@ class TracedTower:
         return run
 
 
-def operations_before(tensors: Sequence[Any], stop: Collection[str] = ()) -> set[str]:
-    """The names of all operations that the tensors depend on, up to those of `stop`."""
-    seen: set[str] = set()
-    waiting = [tensor.op for tensor in tensors]
-    while waiting:
-        operation = waiting.pop()
-        if operation.name not in seen:
-            seen.add(operation.name)
-            if operation.name not in stop:
-                waiting.extend(tensor.op for tensor in operation.inputs)
-                waiting.extend(operation.control_inputs)
-    return seen
-
-
 def prune(wrapped: Any, feeds: Sequence[Any], fetches: Sequence[Any]) -> Any:
-    """The part of a wrapped function between these tensors, quick to call.
+    """The part of a wrapped function between these tensors.
 
-    It gets a signature, since without one every call first fails to find it, and prints its inputs
-    into an error that nobody sees: milliseconds for an image.
+    It gets a signature. Without one, TensorFlow would format the inputs into an error message in
+    every call and discard it, which takes milliseconds for an image.
     """
     signature = tuple(tf.TensorSpec(feed.shape, feed.dtype) for feed in feeds)
     return wrapped.prune(list(feeds), list(fetches), input_signature=(signature, {}))

@@ -1,8 +1,8 @@
-"""What code gets when it asks for a variable: frozen, quantized, or anything else made of it.
+"""Variables replaced where they are read: frozen, quantized, or anything else computed from them.
 
-These contexts act on every way to make a variable inside a tower: towerpack's layers,
+These contexts act on every way to create a variable inside a tower: towerpack's layers,
 `get_variable`, Keras layers and plain `tf.Variable`. They also act on Keras layers and models that
-were made elsewhere and are called within them. The store and the checkpoint always hold the
+were created elsewhere and are called within them. The store and the checkpoint always hold the
 variable itself.
 """
 
@@ -15,37 +15,43 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
-from towerpack.tower.keras_names import in_layer_call, symbolic
-from towerpack.tower.store import VariableStore
+from towerpack.tower.keras_layers import in_layer_call, symbolic
+from towerpack.tower.store import NOT_TRAINABLE, VariableStore
 
 Getter = Callable[..., Any]
 
-_open = threading.local()
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.getters: list[Getter] = []  # of the open scopes
+        self.raw: list[Any] = []  # variables that a Keras layer received without replacement
+
+
+_thread = _Thread()
 
 
 @contextlib.contextmanager
 def custom_getter_scope(custom_getter: Getter) -> Iterator[None]:
-    """Within it every variable is asked for through `custom_getter(getter, *args, **kwargs)`.
+    """While open, every variable is requested through `custom_getter(getter, *args, **kwargs)`.
 
     It may change the arguments (by name: `trainable`, `dtype`, ...) and the result. The variables
-    of a Keras layer are asked for in each of its calls.
+    of a Keras layer are requested in each of its calls.
     """
-    getters: list[Getter] = _open.__dict__.setdefault("getters", [])
-    getters.append(custom_getter)
+    _thread.getters.append(custom_getter)
     try:
         with creation_scope(custom_getter):
             yield
     finally:
-        getters.pop()
+        _thread.getters.pop()
 
 
 @contextlib.contextmanager
 def creation_scope(custom_getter: Getter) -> Iterator[None]:
-    """`custom_getter_scope` for variables that are made within it, or by `get_variable`."""
+    """`custom_getter_scope` for variables that are created, or requested by `get_variable`."""
 
     def creator(next_creator: Getter, **kwargs: Any) -> Any:
-        # A variable that `get_variable` makes has been through the getter already.
-        if VariableStore.current().is_making:
+        # `get_variable` has called the getter already.
+        if VariableStore.current().creating:
             return next_creator(**kwargs)
         made = []
 
@@ -53,11 +59,14 @@ def creation_scope(custom_getter: Getter) -> Iterator[None]:
             made.append(next_creator(name=name, **changed))
             return made[-1]
 
-        # The name goes by position, as `get_variable` passes it.
+        # The name is passed by position, as `get_variable` does.
         name = kwargs.pop("name", None)
         got = custom_getter(make, name, **kwargs)
-        # A Keras layer keeps the variable; `call_layer` replaces its value in each call.
-        return made[-1] if made and in_layer_call() else got
+        if not made or made[-1] is got or not in_layer_call():
+            return got
+        # Keras keeps the variable itself; `call_layer` replaces its value in each call.
+        _thread.raw.append(made[-1])
+        return made[-1]
 
     scope = v1.get_variable_scope()
     with (
@@ -70,13 +79,39 @@ def creation_scope(custom_getter: Getter) -> Iterator[None]:
 def call_layer(
     layer: Any, call: Getter, args: tuple[Any, ...], kwargs: dict[str, Any], store: VariableStore
 ) -> Any:
-    """Calls a Keras layer with what the open getters make of its variables."""
-    getters: list[Getter] = _open.__dict__.get("getters", [])
+    """Calls a Keras layer with its variables replaced by the results of the open getters."""
+    getters, raw = _thread.getters, _thread.raw
+    raw.clear()
     if not getters:
-        return call(*args, **kwargs)
+        outputs = call(*args, **kwargs)
+    else:
+        outputs = _call_replaced(getters, layer, call, args, kwargs, store)
+    # Variables that the layer owns were replaced above; nothing replaces the others.
+    owned = [variable.value for variable in layer.variables] if getters and raw else []
+    for variable in raw:
+        frozen = store.why_frozen(variable) not in (None, NOT_TRAINABLE)
+        if not frozen and not any(variable is known for known in owned):
+            raise ValueError(
+                "freeze_variables, remap_variables and custom getters do not reach the variable "
+                f"{store.name_of(variable)!r}: the Keras layer {layer.name!r} creates it in its "
+                "call. Create it in build() with self.add_weight(), and call the whole layer under "
+                "the context"
+            )
+    raw.clear()
+    return outputs
+
+
+def _call_replaced(
+    getters: list[Getter],
+    layer: Any,
+    call: Getter,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    store: VariableStore,
+) -> Any:
     if not layer.built:
         call(*symbolic(args), **symbolic(kwargs))
-    store.take_in_layer(layer)
+    store.adopt_layer(layer)
     replaced = []
     for variable in layer.variables:
         value = _ask(getters, variable, store)
@@ -88,18 +123,18 @@ def call_layer(
     before = [scope.get_current_value(variable) for variable in layer.variables]
     with scope:
         outputs = call(*args, **kwargs)
-    # Keras has collected the assignments (of moving averages, say) and the losses.
+    # Keras has collected the assignments (for example of moving averages) and the losses.
     for variable, old in zip(layer.variables, before, strict=True):
         new = scope.get_current_value(variable)
         if new is not old:
             variable.assign(new)
     for loss in scope.losses:
-        tf.keras.Layer.add_loss(layer, loss)  # a functional model has none of its own
+        tf.keras.Layer.add_loss(layer, loss)  # a functional model has no add_loss of its own
     return outputs
 
 
 def _ask(getters: list[Getter], variable: Any, store: VariableStore) -> Any:
-    """What the getters, the innermost first, make of a Keras variable."""
+    """The value of a Keras variable after all getters, the innermost first."""
     value = variable.value
     if not isinstance(value, tf.Variable):
         return value
@@ -118,9 +153,9 @@ def _ask(getters: list[Getter], variable: Any, store: VariableStore) -> Any:
 
 @contextlib.contextmanager
 def remap_variables(fn: Callable[[Any], Any]) -> Iterator[None]:
-    """Within it code gets `fn(variable)` where it asks for a variable: quantized weights, say.
+    """While open, code that requests a variable gets `fn(variable)`, such as quantized weights.
 
-    Where `fn` returns the variable itself nothing changes.
+    If `fn` returns the variable itself, nothing changes.
     """
 
     def getter(getter: Getter, *args: Any, **kwargs: Any) -> Any:
@@ -132,10 +167,10 @@ def remap_variables(fn: Callable[[Any], Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def freeze_variables(stop_gradient: bool = True, skip_collection: bool = False) -> Iterator[None]:
-    """Within it variables are not trained.
+    """While open, requested variables are not trained.
 
-    `stop_gradient` lets no gradient through; the variables still count as trainable, so that what
-    else acts on these, such as weight decay added to the cost, still does. `skip_collection` makes
+    `stop_gradient` lets no gradient of the tower's output through. The variables still count as
+    trainable, so weight decay that is added to the cost still changes them. `skip_collection` makes
     them not trainable at all: truly frozen.
     """
 

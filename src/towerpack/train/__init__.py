@@ -1,14 +1,12 @@
-"""The loop, and one file per kind of trainer.
+"""The loop, the steps, and the kinds of trainers.
 
 A trainer calls the tower function, applies the gradients and runs the callbacks. To go from one
 device to many is to choose another trainer.
 """
 
-from towerpack.train.async_multi_gpu import AsyncMultiGPUTrainer
-from towerpack.train.auto_resume import AutoResumeTrainConfig
-from towerpack.train.base import Trainer
-from towerpack.train.config import TrainConfig, launch_train_with_config
-from towerpack.train.defaults import DEFAULT_CALLBACKS, DEFAULT_MONITORS
+from towerpack.train.base import DEFAULT_CALLBACKS, DEFAULT_MONITORS, NoOpTrainer, Trainer
+from towerpack.train.builder import Objective
+from towerpack.train.config import AutoResumeTrainConfig, TrainConfig, launch_train_with_config
 from towerpack.train.devices import get_num_gpu
 from towerpack.train.gan import (
     GANModelDesc,
@@ -23,16 +21,13 @@ from towerpack.train.keras_model import (
     setup_keras_trainer,
 )
 from towerpack.train.multi_gpu import (
+    AsyncMultiGPUTrainer,
     SyncMultiGPUTrainer,
     SyncMultiGPUTrainerParameterServer,
     SyncMultiGPUTrainerReplicated,
 )
 from towerpack.train.non_finite import NonFiniteCost, NonFiniteWeights
-from towerpack.train.noop import NoOpTrainer
-from towerpack.train.objective import Objective
-from towerpack.train.simple import SimpleTrainer
-from towerpack.train.single_cost import SingleCostTrainer
-from towerpack.train.tower_trainer import TowerTrainer
+from towerpack.train.tower_trainer import SimpleTrainer, SingleCostTrainer, TowerTrainer
 
 __all__ = [
     "DEFAULT_CALLBACKS",

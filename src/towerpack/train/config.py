@@ -16,22 +16,21 @@ from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, apply_default_prefetch
 from towerpack.models import ModelDesc
 from towerpack.monitor import MonitorBase
-from towerpack.train.resume import find_run
+from towerpack.train.resume import AUTO, find_old_run, find_run
 
 
 @dataclass(kw_only=True)
 class TrainConfig:
     """A model, its data, what happens along the way, and for how long.
 
-    Give either a `dataflow` or `data`, an input source; `apply_default_prefetch` says how a trainer
-    reads them.
-    `steps_per_epoch` defaults to one pass over the data: its batches divided by the number of
-    towers, each of which takes a batch in every step. The callbacks of a run are `callbacks`
-    followed by `extra_callbacks`, which default to `DEFAULT_CALLBACKS()`.
+    Give either a `dataflow` or `data`, an input source; `apply_default_prefetch` decides how they
+    are read. By default an epoch uses the data once: `steps_per_epoch` is the number of batches
+    divided by the number of towers, each of which uses a batch in every step. The callbacks of a
+    run are `callbacks` followed by `extra_callbacks`, which default to `DEFAULT_CALLBACKS()`.
 
     `optimizer`, an optimizer or a function that makes one, takes the place of `model.optimizer()`.
 
-    With `resume='auto'` the same command, run again, goes on from the latest checkpoint in the
+    With `resume='auto'` the same command, run again, continues from the latest checkpoint in the
     logger's directory, exactly where it was saved; `session_init` and `starting_epoch` are then for
     the first start only. A run that is finished says so and stops. It may also be a directory.
     """
@@ -69,6 +68,30 @@ class TrainConfig:
             return self.model.optimizer()
         made = self.optimizer
         return made() if callable(made) and not hasattr(made, "apply_gradients") else made
+
+
+@dataclass(kw_only=True)
+class AutoResumeTrainConfig(TrainConfig):
+    """A `TrainConfig` with `resume='auto'`, which also resumes from checkpoints of tensorpack.
+
+    Those do not contain the state of the run: they give the weights, and `stats.json` beside them
+    the epoch. With `always_resume=False`, a `session_init` or `starting_epoch` that was passed is
+    preferred to what is in the directory.
+    """
+
+    always_resume: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.always_resume and (self.session_init is not None or self.starting_epoch != 1):
+            return
+        self.resume = self.resume or AUTO
+        directory = logger.get_logger_dir() if self.resume == AUTO else Path(self.resume)
+        if directory is None or find_run(directory) is not None:
+            return
+        old = find_old_run(directory)
+        if old is not None:
+            self.session_init, self.starting_epoch = old
 
 
 def check_not_arrays(data: Any) -> None:

@@ -14,13 +14,13 @@ from towerpack.monitor.verdict import EpochTimes, StageClock
 class EpochClock:
     """Adds up the seconds in steps and in callbacks, from one `lap` to the next.
 
-    Of the time in steps, what callbacks do in their events around a step is theirs. `flow` is the
-    data flow whose stages are looked at, if there is one.
+    The time of callbacks in their events around a step counts for them and not for the step. `flow`
+    is the data flow whose stages are measured, if there is one.
     """
 
     def __init__(self, callbacks: Callbacks, flow: Any = None) -> None:
         self._callbacks = callbacks
-        callbacks.lap()  # what they did before training is no epoch's
+        callbacks.lap()  # what they did before training belongs to no epoch
         self._stages = StageClock(flow) if flow is not None else None
         self._begun = time.perf_counter()
         self._waited = self._steps = 0.0

@@ -16,13 +16,11 @@ from towerpack.checkpoint import ModelLoader
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, apply_default_prefetch
 from towerpack.models import ModelDesc
+from towerpack.optimizer import Optimizer, as_optimizer
 from towerpack.tower import TowerTensorHandle, add_moving_summary, get_current_tower_context
-from towerpack.tower.optimizer import Optimizer, as_optimizer
 from towerpack.tower.summary_writer import silenced
-from towerpack.train.built_tower import BuiltTower
-from towerpack.train.devices import tower_devices
-from towerpack.train.objective import Objective, checked_cost
-from towerpack.train.replication import OneTower, SharedVariables, towers_on
+from towerpack.train.builder import BuiltTower, Objective, StepBuilder, checked_cost
+from towerpack.train.devices import MirroredTowers, OneTower, tower_devices, towers_on
 from towerpack.train.resume import find_run
 from towerpack.train.tower_trainer import TowerTrainer
 
@@ -94,12 +92,12 @@ class GANModelDesc(ModelDesc):
 
 
 class GANTrainer(TowerTrainer):
-    """Updates both networks in every step, from one pass of the tower.
+    """Updates both networks in every step, from one run of the tower.
 
     Both gradients are taken before either network changes. The towers of several devices share
     their variables and average their gradients; each takes a batch of its own. The step is built
     here, so that `train` or `train_with_defaults` is what is left to call. With `resume='auto'` (or
-    a directory) it goes on from the latest checkpoint there, as `TrainConfig` says. `options` are
+    a directory) it continues from the latest checkpoint there, as `TrainConfig` says. `options` are
     those of `TowerTrainer`.
     """
 
@@ -117,7 +115,7 @@ class GANTrainer(TowerTrainer):
         towers = OneTower()
         if num_gpu not in (0, 1):  # on one device TensorFlow chooses which
             devices = tower_devices(num_gpu)
-            towers = towers_on(devices, lambda: SharedVariables(devices))
+            towers = towers_on(devices, lambda: MirroredTowers(devices))
         super().__init__(towers, **options)
         if not isinstance(model, GANModelDesc):
             raise TypeError(f"expected a GANModelDesc, received {model!r}")
@@ -174,8 +172,52 @@ class MultiGPUGANTrainer(GANTrainer):
         super().__init__(input, model, num_gpu, **options)
 
 
+class SeparateUpdates(StepBuilder):
+    """Builds a tower for each network: first the discriminator's update, then the generator's."""
+
+    trainer: SeparateGANTrainer
+
+    def updates(self, inputs: Sequence[Sequence[Any]]) -> tuple[list[BuiltTower], Any]:
+        always = D if self.trainer.periods[D] == 1 else G  # its tower is the one callbacks see
+        towers: list[BuiltTower] = []
+        costs = []
+        for network in (D, G):
+            if network == always:
+                towers, cost = self._update(network, inputs)
+            else:
+                cost = self._sometimes(network, inputs)
+            costs.append(cost)
+        return towers, tf.add_n(costs)
+
+    def _update(
+        self, network: str, inputs: Sequence[Sequence[Any]]
+    ) -> tuple[list[BuiltTower], Any]:
+        self.trainer.network = network
+        return super().updates(inputs)
+
+    def _sometimes(self, network: str, inputs: Sequence[Sequence[Any]]) -> Any:
+        """Adds the update of a network in the steps that its period names.
+
+        The other tower of the step writes the summaries and updates moving averages.
+        """
+
+        def update() -> Any:
+            self.repeats_tower = True
+            try:
+                with silenced():
+                    return self._update(network, inputs)[1]
+            finally:
+                self.repeats_tower = False
+
+        period = self.trainer.periods[network]
+        if period == 1:
+            return update()
+        due = tf.equal(self.step_counter % period, 0)
+        return tf.cond(due, update, lambda: tf.constant(0.0, tf.float64))
+
+
 class SeparateGANTrainer(GANTrainer):
-    """Updates the discriminator, then the generator against it; each in every so many steps.
+    """Updates the discriminator, then the generator against it; each one periodically.
 
     The steps 1, 1 + `d_period`, 1 + 2 * `d_period`, ... update the discriminator, likewise for the
     generator; one of the two periods is 1. So `g_period=5` is five updates of the discriminator for
@@ -183,6 +225,8 @@ class SeparateGANTrainer(GANTrainer):
     generator meets the discriminator of after its update. Moving averages (batch normalization)
     are updated once in every step, by the network whose period is 1, or by the discriminator.
     """
+
+    builder_class = SeparateUpdates
 
     def __init__(
         self,
@@ -198,51 +242,13 @@ class SeparateGANTrainer(GANTrainer):
                 f"every step updates a network; received {d_period} and {g_period}"
             )
         self.periods = {D: d_period, G: g_period}
-        self._network = D
+        self.network = D
         super().__init__(input, model, **options)
 
     def objectives(self, tower: TowerTensorHandle) -> Sequence[Objective]:
         if tower.context.probing:  # both optimizers make their variables
             return super().objectives(tower)
-        return [self.objective(self._network)]
-
-    def build_updates(self, inputs: Sequence[Any] | None) -> tuple[list[BuiltTower], Any]:
-        if inputs is None:
-            inputs = self.input_source.get_input_tensors()
-        always = D if self.periods[D] == 1 else G  # its tower is the one that callbacks see
-        towers: list[BuiltTower] = []
-        costs = []
-        for network in (D, G):
-            if network == always:
-                towers, cost = self._update(network, inputs)
-            else:
-                cost = self._sometimes(network, inputs)
-            costs.append(cost)
-        return towers, tf.add_n(costs)
-
-    def _update(self, network: str, inputs: Sequence[Any]) -> tuple[list[BuiltTower], Any]:
-        self._network = network
-        return super().build_updates(inputs)
-
-    def _sometimes(self, network: str, inputs: Sequence[Any]) -> Any:
-        """Adds the update of a network in the steps that its period names.
-
-        The other tower of the step writes the summaries and updates moving averages.
-        """
-
-        def update() -> Any:
-            self._repeats_tower = True
-            try:
-                with silenced():
-                    return self._update(network, inputs)[1]
-            finally:
-                self._repeats_tower = False
-
-        period = self.periods[network]
-        if period == 1:
-            return update()
-        due = tf.equal(self._step_counter % period, 0)
-        return tf.cond(due, update, lambda: tf.constant(0.0, tf.float64))
+        return [self.objective(self.network)]
 
 
 def _choose(which: Variables) -> list[Any]:

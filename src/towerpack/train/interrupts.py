@@ -16,14 +16,14 @@ EXIT_CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}  # 128 + the signal, as s
 
 
 class Interrupts:
-    """While `catching`, the first Ctrl-C or SIGTERM is only noted; a second one acts at once."""
+    """While `catching`, the first Ctrl-C or SIGTERM is only recorded; a second one acts at once."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
 
     @contextlib.contextmanager
     def catching(self) -> Iterator[None]:
-        """Does nothing outside of the main thread, where Python lets nobody handle signals."""
+        """Does nothing outside of the main thread, where Python does not handle signals."""
         self.received = None
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -42,7 +42,7 @@ class Interrupts:
             raise _error(received)
         self.received = received
         logger.warning(
-            "%s: finishing the step, then saving; once more to leave at once", received.name
+            "%s: finishing the step, then saving; a second signal exits at once", received.name
         )
 
     def error(self) -> BaseException | None:
@@ -53,8 +53,8 @@ class Interrupts:
 def _skip_the_interpreters_end() -> None:
     """Has a KeyboardInterrupt that nothing catches end the process at once.
 
-    The interpreter would wait for threads, a checkpoint's writer among them, and take TensorFlow
-    apart, which lasts seconds. Workers end with the process.
+    The interpreter would wait for threads, a checkpoint's writer among them, and for TensorFlow's
+    teardown, which takes seconds. Workers end with the process.
     """
     print_it = sys.excepthook
 

@@ -13,16 +13,30 @@ from towerpack.callbacks import Callback
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, QueueInput
 from towerpack.tower import VariableStore, get_current_tower_context
-from towerpack.tower.keras_names import fresh_layer_names
-from towerpack.train.built_tower import BuiltTower
+from towerpack.tower.keras_layers import fresh_layer_names
+from towerpack.train.builder import BuiltTower, StepBuilder
 from towerpack.train.keras_callbacks import KerasMetrics, KerasValidation
 from towerpack.train.resume import find_run
-from towerpack.train.single_cost import SingleCostTrainer
+from towerpack.train.tower_trainer import SingleCostTrainer
 
 keras = tf.keras
 
 TOTAL_LOSS, PREDICTION = "total_loss", "prediction"
 """Names of tensors in the tower; further outputs are `prediction_1` and so on."""
+
+
+class OwnStep(StepBuilder):
+    """Leaves the updates to the `train_step` of a Keras model, if it has its own."""
+
+    trainer: KerasTrainer
+
+    def updates(self, inputs: Sequence[Sequence[Any]]) -> tuple[list[BuiltTower], Any]:
+        if not self.trainer.own_step:
+            return super().updates(inputs)
+        with self.context(0) as context:
+            handle = self.trainer.tower_func(*inputs[0])
+        tower = BuiltTower(context, handle, inputs[0], [], [])
+        return [tower], tf.cast(handle.output, tf.float32)
 
 
 class KerasTrainer(SingleCostTrainer):
@@ -33,16 +47,7 @@ class KerasTrainer(SingleCostTrainer):
     """
 
     own_step = False
-
-    def build_updates(self, inputs: Sequence[Any] | None) -> tuple[list[BuiltTower], Any]:
-        if not self.own_step:
-            return super().build_updates(inputs)
-        if inputs is None:
-            inputs = self.input_source.get_input_tensors()
-        with self._context(0) as context:
-            handle = self.tower_func(*inputs)
-        tower = BuiltTower(context, handle, inputs, [], [])
-        return [tower], tf.cast(handle.output, tf.float32)
+    builder_class = OwnStep
 
 
 class KerasModel:
@@ -123,7 +128,7 @@ class KerasModel:
     ) -> None:
         """Trains; `options` are those of `train_with_defaults`, as `max_epoch` and `callbacks`.
 
-        With `resume='auto'` (or a directory) it goes on from the latest checkpoint there, as
+        With `resume='auto'` (or a directory) it continues from the latest checkpoint there, as
         `TrainConfig` says.
         """
         with self.trainer:
@@ -174,7 +179,7 @@ class KerasModel:
         return tf.identity(logs.get("loss", next(iter(logs.values()))), name=TOTAL_LOSS)
 
     def _keep_local(self, store: VariableStore, model: Any) -> None:
-        """Makes the state of the metrics known to the store, as no part of checkpoints."""
+        """Registers the state of the metrics in the store, outside of checkpoints."""
         for variable in [*model.metrics_variables, *self._loss_mean.variables]:
             store.adopt(f"metrics/{variable.path}", variable.value, local=True)
 
@@ -287,7 +292,7 @@ def setup_keras_trainer(
 
 
 class KerasPhaseCallback(Callback):
-    """Does nothing: Keras 3 is told in each call whether it trains. For scripts that name it."""
+    """Does nothing: Keras 3 receives the phase with each call. For scripts that use the name."""
 
     def __init__(self, isTrain: bool):
         self.isTrain = isTrain

@@ -1,17 +1,19 @@
-"""Taking up a run where its last checkpoint left it."""
+"""Resuming a run from its last checkpoint."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from towerpack.checkpoint import CorruptCheckpoint, LoadReport, ModelLoader, SaverRestore, load_run
+from towerpack.checkpoint import CorruptCheckpoint, LoadReport, ModelLoader, SmartInit, load_run
 from towerpack.checkpoint.directory import sound_checkpoints
 from towerpack.checkpoint.store import recover
 from towerpack.checkpoint.tensorflow_file import verify_checkpoint
 from towerpack.core import logger
+from towerpack.monitor import JSONWriter
 
 AUTO = "auto"
 
@@ -58,24 +60,24 @@ class ResumedRun(ModelLoader):
         damage: CorruptCheckpoint | None = None
         for point in self.points:
             try:
-                report = SaverRestore(point.prefix).load(variables, strict=True)
+                report = SmartInit(point.prefix).load(variables, strict=True)
             except CorruptCheckpoint as error:
                 logger.warning("the checkpoint %s is damaged and not used: %s", point.prefix, error)
                 damage = error
                 continue
             self.run_state = point.state
             logger.info(
-                "going on from %s: epoch %d, step %d",
+                "resuming from %s: epoch %d, step %d",
                 point.prefix,
                 point.state["epoch_num"],
                 point.state["global_step"],
             )
             return report
-        raise damage or FileNotFoundError("there is no checkpoint to go on from")
+        raise damage or FileNotFoundError("there is no checkpoint to resume from")
 
 
 def find_run(resume: str | Path | None) -> ResumedRun | None:
-    """The run to take up, or None if there is none: then a new one begins.
+    """The run to resume, or None if there is none: then a new one begins.
 
     `resume` is 'auto' for the logger's directory, or a directory with checkpoints. What an
     interrupted save left there is removed.
@@ -95,13 +97,13 @@ def find_run(resume: str | Path | None) -> ResumedRun | None:
         if run is not None:
             points.append(ResumePoint(prefix, run))
     if not points:
-        logger.info("there is no run to take up in %s; a new one begins", directory)
+        logger.info("there is no run to resume in %s; a new one begins", directory)
         return None
     return ResumedRun(points)
 
 
-def say_total_batch(saved: Mapping[str, Any], towers: int, batch: int | None) -> None:
-    """Says whether a step of this run is one of the run that was saved.
+def log_total_batch(saved: Mapping[str, Any], towers: int, batch: int | None) -> None:
+    """Logs whether a step of this run equals one of the run that was saved.
 
     `saved` is that run's state. Towers may come and go as long as they have as many datapoints a
     step together; with another total the learning rate and every count of steps mean something
@@ -131,7 +133,7 @@ def say_total_batch(saved: Mapping[str, Any], towers: int, batch: int | None) ->
     fitting = f"{old_total / towers:g}"
     logger.warning(
         "expected the total batch (towers x batch) of the checkpoint, %s = %d, received %s = %d: "
-        "the run goes on, but a step has %g times as many datapoints, so the learning rate and "
+        "the run continues, but a step has %g times as many datapoints, so the learning rate and "
         "schedules by steps mean something else. Batches of %s for each of %d towers would keep it",
         was,
         old_total,
@@ -141,3 +143,32 @@ def say_total_batch(saved: Mapping[str, Any], towers: int, batch: int | None) ->
         fitting,
         towers,
     )
+
+
+def find_old_run(directory: str | Path) -> tuple[ModelLoader, int] | None:
+    """The weights of a run of tensorpack, and the epoch to begin with.
+
+    Its checkpoints do not contain the state of the run; `stats.json` beside them has the last
+    epoch.
+    """
+    for prefix in sound_checkpoints(directory):
+        epoch = _last_epoch(Path(directory))
+        if epoch is None:
+            raise FileNotFoundError(
+                f"{prefix} was not saved by towerpack, and without stats.json in {directory} its "
+                "epoch is not known; pass session_init and starting_epoch instead"
+            )
+        return SmartInit(prefix), epoch + 1
+    return None
+
+
+def _last_epoch(directory: Path) -> int | None:
+    epoch = JSONWriter.load_existing_epoch_number(directory)
+    path = directory / JSONWriter.LIST
+    if epoch is None and path.exists():  # tensorpack wrote only the list
+        try:
+            records = json.loads(path.read_bytes())
+            epoch = int(records[-1]["epoch_num"]) if records else None
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            logger.warning("%s is damaged, so it does not give the epoch: %s", path, error)
+    return epoch

@@ -128,7 +128,7 @@ def test_tiny_imagenet(tmp_path):
     assert [label for _, label in train] == [0, 0, 1, 1, 2, 2]
     assert [label for _, label in TinyImageNet(tmp_path, "val")] == [1, 2, 0, 1]
     assert train[0][0].shape == (8, 9, 3)
-    with pytest.raises(ValueError, match="'test' has no labels"):
+    with pytest.raises(ValueError, match="expected 'train' or 'val', received 'test'"):
         TinyImageNet(tmp_path, "test")
 
 

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towerpack.core.files import DownloadError
-from towerpack.dataflow.base import Pass
-from towerpack.dataflow.batch import BatchData
 from towerpack.dataflow.dataset import FashionMnist, Mnist, MnistSample, get_dataset_path, mnist
 from towerpack.dataflow.dataset.mnist import parse_idx, read_idx
+from towerpack.dataflow.epoch import Epoch
+from towerpack.dataflow.stage.batch import BatchData
 
 (DEBIAN,) = mnist.FASHION_MNIST.also_in
 needs_debian = pytest.mark.skipif(
@@ -31,20 +31,16 @@ COUNT = {"train": 6, "test": 4}
 @pytest.fixture
 def files(monkeypatch) -> dict[str, bytes]:
     """{name: content} of a little MNIST, whose sums take the place of the true ones."""
-    contents, splits = {}, {}
+    contents, sums = {}, {}
     generator = np.random.default_rng(0)
-    for split, (images, labels) in mnist.MNIST.files.items():
-        contents[images.name] = idx_bytes(generator.integers(256, size=(COUNT[split], 28, 28)))
-        contents[labels.name] = idx_bytes(np.arange(COUNT[split]))
-        splits[split] = tuple(
-            mnist.IdxFile(
-                file.name,
-                hashlib.sha256(contents[file.name]).hexdigest(),
-                hashlib.sha256(gzip.compress(contents[file.name], mtime=0)).hexdigest(),
-            )
-            for file in (images, labels)
-        )
-    monkeypatch.setattr(mnist, "MNIST", dataclasses.replace(mnist.MNIST, files=splits))
+    for split, (images, labels) in mnist.IDX_FILES.items():
+        contents[images] = idx_bytes(generator.integers(256, size=(COUNT[split], 28, 28)))
+        contents[labels] = idx_bytes(np.arange(COUNT[split]))
+    for name, content in contents.items():
+        key, packed = name.replace("-ubyte", ""), gzip.compress(content, mtime=0)
+        sums[key] = hashlib.sha256(content).hexdigest()
+        sums[f"{key}.gz"] = hashlib.sha256(packed).hexdigest()
+    monkeypatch.setattr(Mnist, "kind", dataclasses.replace(Mnist.kind, sha256=sums))
     return contents
 
 
@@ -59,7 +55,7 @@ def server(files, tmp_path, monkeypatch):
         thread.start()
         base = f"http://127.0.0.1:{httpd.server_port}"
         addresses = (f"{base}/closed/", f"{base}/")
-        monkeypatch.setattr(mnist, "MNIST", dataclasses.replace(mnist.MNIST, addresses=addresses))
+        monkeypatch.setattr(Mnist, "kind", dataclasses.replace(Mnist.kind, addresses=addresses))
         yield place
         httpd.shutdown()
         thread.join()
@@ -265,12 +261,12 @@ def test_shuffle_gives_every_image_once_in_another_order_each_epoch():
 
 def test_a_batch_equals_its_rows_bit_for_bit():
     flow = MnistSample("test", shuffle=True)
-    images, labels = BatchData(flow, 7).get(2, Pass(epoch=3))
+    images, labels = BatchData(flow, 7).read([2], Epoch(3))[0]
     for offset in range(7):
-        image, label = flow.get(14 + offset, Pass(epoch=3))
+        image, label = flow.read([14 + offset], Epoch(3))[0]
         np.testing.assert_array_equal(images[offset], image)
         assert labels[offset] == label
-    rows = flow.get_rows(range(14, 21), Pass(epoch=3))
+    rows = flow.read(range(14, 21), Epoch(3))
     np.testing.assert_array_equal(np.stack([image for image, _ in rows]), images)
 
 

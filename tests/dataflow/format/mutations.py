@@ -20,18 +20,14 @@ from towerpack.cli.data import damaged_records
 from towerpack.core import codec
 from towerpack.dataflow import DataFromList
 from towerpack.dataflow.format.arrayrecord import ArrayRecordData, write_arrayrecord
-from towerpack.dataflow.format.numpy_files import NumpyColumns, load_arrays
+from towerpack.dataflow.format.hdf5 import HDF5Serializer
+from towerpack.dataflow.format.lmdb import LMDBSerializer
+from towerpack.dataflow.format.numpy_files import NumpyColumns, NumpySerializer, load_arrays
 from towerpack.dataflow.format.parquet import ParquetData, write_parquet
 from towerpack.dataflow.format.records import decode_record
 from towerpack.dataflow.format.stored import open_stored
 from towerpack.dataflow.format.tar import TarData, write_tar
-from towerpack.dataflow.format.tfrecord import index_path, write_tfrecord
-from towerpack.dataflow.serialize import (
-    HDF5Serializer,
-    LMDBSerializer,
-    NumpySerializer,
-    TFRecordSerializer,
-)
+from towerpack.dataflow.format.tfrecord import TFRecordSerializer, index_path, write_tfrecord
 
 ROWS = 24
 EDGE = 2048

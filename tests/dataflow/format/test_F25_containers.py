@@ -18,9 +18,8 @@ from typer.testing import CliRunner
 from tests.dataflow.format.mutations import FORMATS, save_tar
 from towerpack.cli.app import app
 from towerpack.dataflow import CorruptRecord, DataFromList, TarData
-from towerpack.dataflow.format.lmdb import LMDBData
+from towerpack.dataflow.format.lmdb import LMDBData, LMDBSerializer
 from towerpack.dataflow.format.numpy_files import NumpyFiles, load_arrays
-from towerpack.dataflow.serialize import LMDBSerializer
 
 ROOT = Path(__file__).parents[3]
 

@@ -4,9 +4,10 @@ import cv2
 import numpy as np
 import pytest
 
+from tests.dataflow.format.datums import encode_datum
 from tests.dataflow.format.test_lmdb import write
 from towerpack.dataflow import BatchData, CaffeLMDB, CorruptRecord
-from towerpack.dataflow.format.caffe import decode_datum, encode_datum
+from towerpack.dataflow.format.caffe import decode_datum
 from towerpack.dataflow.format.proto import datum_class
 
 IMAGE = np.random.default_rng(0).integers(0, 255, (6, 7, 3), dtype=np.uint8)

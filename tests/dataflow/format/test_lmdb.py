@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import struct
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from towerpack.core import codec
 from towerpack.dataflow import CorruptRecord, LMDBData, LMDBDataDecoder
 
 contents = st.dictionaries(
@@ -184,7 +184,7 @@ def test_keys_as_a_list_as_a_pattern_and_as_a_record():
     write("x", {**numbered, b"other": b"?"})
     assert [v for _, v in LMDBData("x", False, keys=["other", b"00000002"])] == [b"?", b"2"]
     assert [v for _, v in LMDBData("x", False, keys="{:0>8d}")] == [b"0", b"1", b"2", b"3", b"4"]
-    write("y", {**numbered, b"__keys__": pickle.dumps([b"00000003", b"00000001"])})
+    write("y", {**numbered, b"__keys__": codec.encode([b"00000003", b"00000001"])})
     assert [v for _, v in LMDBData("y", False)] == [b"3", b"1"]
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
+from tests.dataflow.format.datums import encode_datum
 from tests.dataflow.format.test_lmdb import write
+from towerpack.compat.dataflow import PrefetchData
 from towerpack.dataflow import *  # noqa: F403
 from towerpack.dataflow import imgaug
-from towerpack.dataflow.format.caffe import encode_datum
 from towerpack.dataflow.format.proto import datum_class
 
 SIZE = 400
@@ -36,7 +37,7 @@ def test_the_pipeline_of_note_001():
     df = AugmentImageComponent(df, [imgaug.Resize((225, 225))])  # noqa: F405
     df = MapData(df, lambda dp: [np.mean(dp[0], axis=2), dp[1]])  # noqa: F405
     df = BatchData(df, 128)  # noqa: F405
-    df = PrefetchData(df, 3, 2)  # noqa: F405
+    df = PrefetchData(df, 3, 2)
     # fmt: on
     seen: list[int] = []
     for images, labels in df:

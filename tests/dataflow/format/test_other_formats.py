@@ -36,7 +36,7 @@ from towerpack.dataflow import (
     write_parquet,
     write_tar,
 )
-from towerpack.dataflow.base import Pass
+from towerpack.dataflow.epoch import Epoch
 from towerpack.dataflow.format.records import decode_record
 
 
@@ -58,8 +58,8 @@ def test_hdf5_reads_what_h5py_wrote(x, y, in_memory, compressed):
     same(flow, [list(row) for row in zip(x, y, strict=True)])
     same(cloudpickle.loads(cloudpickle.dumps(flow)), list(flow))
     shuffled = HDF5Data(path, ["deep/x", "y"], in_memory=in_memory, seed=2)
-    batch = BatchData(shuffled, 3).get(1, Pass(epoch=4))
-    rows = shuffled.get_rows([3, 4, 5], Pass(epoch=4))
+    batch = BatchData(shuffled, 3).read([1], Epoch(4))[0]
+    rows = shuffled.read([3, 4, 5], Epoch(4))
     np.testing.assert_array_equal(batch[0], np.stack([row[0] for row in rows]))
     np.testing.assert_array_equal(batch[1], np.stack([row[1] for row in rows]))
 

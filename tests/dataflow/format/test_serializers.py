@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pickle
 import subprocess
 import sys
 import uuid
@@ -29,9 +28,8 @@ from towerpack.dataflow import (
     MultiProcessRunner,
     NumpySerializer,
     TFRecordSerializer,
-    UnsafePickle,
 )
-from towerpack.dataflow.base import Pass
+from towerpack.dataflow.epoch import Epoch
 
 EXACT = [LMDBSerializer, NumpySerializer, TFRecordSerializer]
 POINTS = [[np.full((4, 5), i, np.uint8), i, f"text {i}"] for i in range(20)]
@@ -147,37 +145,9 @@ def test_lmdb_in_a_directory_and_never_over_another():
         LMDBSerializer.save(POINTS, "d")
 
 
-def write_old_lmdb(records: list[bytes], keys: bytes) -> None:
-    with lmdb.open("old.lmdb", subdir=False, map_size=1 << 24, lock=False) as environment:
-        with environment.begin(write=True) as transaction:
-            for i, record in enumerate(records):
-                transaction.put(f"{i:08}".encode(), record)
-            transaction.put(b"__keys__", keys)
-
-
-def test_what_tensorpack_pickled_is_read_without_unpickling():
-    keys = pickle.dumps([f"{i:08}".encode() for i in range(20)])
-    write_old_lmdb([pickle.dumps(point, -1) for point in POINTS], keys)
-    same(LMDBSerializer.load("old.lmdb", shuffle=False), POINTS)
-
-
 class Malicious:
     def __reduce__(self):
         return Path.touch, (Path("owned"),)
-
-
-def test_B6_a_malicious_pickle_in_an_lmdb_is_refused():
-    write_old_lmdb([pickle.dumps([1]), pickle.dumps(Malicious())], pickle.dumps([b"00000001"]))
-    with pytest.raises(UnsafePickle, match="never done"):
-        LMDBSerializer.load("old.lmdb")[0]
-    assert not Path("owned").exists()
-
-
-def test_B6_malicious_keys_are_refused():
-    write_old_lmdb([b"x"], pickle.dumps(Malicious()))
-    with pytest.raises(UnsafePickle):
-        LMDBSerializer.load("old.lmdb")
-    assert not Path("owned").exists()
 
 
 def test_B6_a_pickled_npz_is_refused():
@@ -202,7 +172,7 @@ def test_hdf5_round_trip(in_memory):
     for datapoint, expected in zip(loaded, POINTS * 30, strict=True):
         np.testing.assert_array_equal(datapoint[0], expected[0])
         assert datapoint[0].dtype == np.uint8 and datapoint[1:] == expected[1:]
-    images, labels, texts = BatchData(loaded, 8).get(2, Pass())
+    images, labels, texts = BatchData(loaded, 8).read([2], Epoch())[0]
     assert (images.dtype, labels.dtype, texts[0]) == (np.uint8, np.int64, "text 16")
 
 
@@ -256,7 +226,8 @@ def test_B2_bfloat16_is_read_by_workers_and_by_the_shell(serializer):
 FULL_DISK = """
 import sys
 import numpy as np
-from towerpack.dataflow.serialize import HDF5Serializer
+from towerpack.dataflow.format.hdf5 import HDF5Serializer
+from towerpack.dataflow.epoch import Epoch
 
 rows = ([np.random.rand(64, 64), i] for i in range(2000))
 try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from towerpack.compat import imgaug as old_imgaug
 from towerpack.dataflow import imgaug
 
 EIGVAL = [55.46, 4.794, 1.148]
@@ -11,7 +12,7 @@ EIGVEC = [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6
 CUBIC, CONSTANT, BGR2HSV = 2, 0, 40
 
 
-class OldStyle(imgaug.ImageAugmentor):
+class OldStyle(old_imgaug.ImageAugmentor):
     """Of the second protocol: `get_transform(img)` and `self.rng`."""
 
     def get_transform(self, img):
@@ -19,7 +20,7 @@ class OldStyle(imgaug.ImageAugmentor):
         return imgaug.WarpAffineTransform(np.array([[1, 0, shift], [0, 1, 0]]), img.shape[1::-1])
 
 
-class OldestStyle(imgaug.ImageAugmentor):
+class OldestStyle(old_imgaug.ImageAugmentor):
     """Of the first protocol, with its helpers."""
 
     def __init__(self, most=5):

@@ -10,7 +10,7 @@ import pytest
 from tests.dataflow.imgaug.examples import EXAMPLES
 from towerpack.core.seeds import Stream
 from towerpack.dataflow import imgaug
-from towerpack.dataflow.imgaug.moves import (
+from towerpack.dataflow.imgaug.geometric import (
     CropTransform,
     FlipTransform,
     ResizeTransform,

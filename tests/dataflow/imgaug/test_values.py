@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 
 from towerpack.dataflow import imgaug
-from towerpack.dataflow.imgaug import opencv
-from towerpack.dataflow.imgaug.colour import change_contrast, turn_hue
+from towerpack.dataflow.imgaug import pixels
+from towerpack.dataflow.imgaug.colour import (
+    change_contrast,
+    keep_bits,
+    rotate_hue,
+    sharpen,
+    solarize,
+    stretch,
+)
 from towerpack.dataflow.imgaug.pixels import map_values, scale_and_add
-from towerpack.dataflow.imgaug.tone import keep_bits, sharpen, solarize, stretch
 from towerpack.dataflow.imgaug.warp import largest_rectangle
 
 
@@ -25,9 +31,9 @@ def noise(shape=(20, 24, 3), dtype=np.uint8):
 
 
 def test_our_constants_are_opencvs():
-    for name in dir(opencv):
+    for name in dir(pixels):
         if name.startswith(("INTER_", "BORDER_")):
-            assert getattr(opencv, name) == getattr(cv2, name), name
+            assert getattr(pixels, name) == getattr(cv2, name), name
 
 
 @pytest.mark.parametrize("shape", [(20, 24, 3), (20, 24, 1), (20, 24), (20, 24, 6)])
@@ -60,12 +66,14 @@ def test_contrast_keeps_the_mean():
 def test_hue_of_a_full_circle_changes_nothing_and_half_of_it_gives_the_complement():
     red = np.zeros((2, 2, 3), np.uint8)
     red[..., 0] = 200
-    assert turn_hue(red, 90, rgb=True)[0, 0].tolist() == [0, 200, 200]
-    assert turn_hue(red, 60, rgb=True)[0, 0].tolist() == [0, 200, 0]
-    assert turn_hue(red, 60, rgb=False)[0, 0].tolist() == [0, 0, 200]  # blue: it was BGR
-    assert np.allclose(turn_hue(red.astype(np.float32), 60, rgb=True)[0, 0], [0, 200, 0], atol=0.1)
+    assert rotate_hue(red, 90, rgb=True)[0, 0].tolist() == [0, 200, 200]
+    assert rotate_hue(red, 60, rgb=True)[0, 0].tolist() == [0, 200, 0]
+    assert rotate_hue(red, 60, rgb=False)[0, 0].tolist() == [0, 0, 200]  # blue: it was BGR
+    assert np.allclose(
+        rotate_hue(red.astype(np.float32), 60, rgb=True)[0, 0], [0, 200, 0], atol=0.1
+    )
     img = noise().astype(np.float32)
-    assert np.allclose(turn_hue(img, 180, rgb=True), img, atol=0.1)
+    assert np.allclose(rotate_hue(img, 180, rgb=True), img, atol=0.1)
 
 
 def test_saturation_at_zero_is_grey():
@@ -316,10 +324,10 @@ def test_wrong_arguments_are_refused(make, words):
 @pytest.mark.parametrize(
     ("img", "words"),
     [
-        (np.zeros(5), "received shape \\(5,\\)"),
+        (np.zeros(5), "received float64 of shape \\(5,\\)"),
         ([[1, 2]], "received list"),
         (np.zeros((4, 4), "S3"), "received |S3"),
-        (np.zeros((0, 4, 3), np.uint8), "not empty"),
+        (np.zeros((0, 4, 3), np.uint8), "non-empty"),
         (np.zeros((4, 4), complex), "complex128"),
     ],
 )

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from towerpack.core import launcher
+from towerpack.dataflow.workers.process import START_METHODS
 
 SCRIPT = """
 import sys
@@ -23,7 +23,7 @@ with open(sys.argv[2], "w") as file:
 """
 
 
-@pytest.mark.parametrize("method", launcher.START_METHODS)
+@pytest.mark.parametrize("method", START_METHODS)
 @pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- >&- 2>&-"])
 def test_F21_workers_start_with_closed_streams(tmp_path, method, closed):
     (tmp_path / "script.py").write_text(SCRIPT)

@@ -8,6 +8,7 @@ import pytest
 from tests.dataflow.laws import frozen
 from tests.dataflow.parallel.examples import STREAMS, THREADS, named
 from towerpack import dataflow as df
+from towerpack.dataflow.epoch import Epoch
 
 SINGLE = [entry for entry in [*STREAMS, *THREADS] if "batch" not in entry[0]]
 
@@ -105,9 +106,7 @@ def test_F2_an_error_within_a_batch_leaves_the_position_before_it(tmp_path):
 
 
 def test_single_datapoints_and_batches_in_turn():
-    iterator = df.MultiProcessMapData([[i] for i in range(20)], 2, lambda dp: dp).iterator(
-        df.base.Pass()
-    )
+    iterator = df.MultiProcessMapData([[i] for i in range(20)], 2, lambda dp: dp).open(Epoch())
     assert [next(iterator), next(iterator)] == [[0], [1]]
     batch, count = iterator.next_batch(3, 2)
     assert (batch[0].tolist(), count) == ([2, 3, 4], 3)

@@ -16,7 +16,8 @@ import pytest
 from tests.dataflow.parallel.scripts import alive, children, eventually, run, start
 from tests.leftovers import held
 from towerpack import dataflow as df
-from towerpack.core.launcher import START_METHODS, server
+from towerpack.dataflow.workers.forkserver import server
+from towerpack.dataflow.workers.process import START_METHODS
 
 METHODS = pytest.mark.parametrize("start_method", START_METHODS)
 

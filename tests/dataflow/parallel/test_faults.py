@@ -14,8 +14,9 @@ import pytest
 
 from tests.dataflow.parallel.scripts import alive, children, eventually
 from towerpack import dataflow as df
-from towerpack.core.launcher import server
-from towerpack.dataflow.parallel import WorkerDied, WorkerError, pool
+from towerpack.dataflow import WorkerDied, WorkerError
+from towerpack.dataflow.workers import pool
+from towerpack.dataflow.workers.forkserver import server
 
 SIZE = 40
 

@@ -36,16 +36,14 @@ def stream():
 class Rooted(DataFlow):
     """Cannot go to another process, so that its datapoints are read here."""
 
-    random_access = True
-
     def __init__(self):
         self.lock = threading.Lock()
 
     def __len__(self):
         return 40
 
-    def get(self, index, pass_):
-        return [(7 * index + pass_.epoch) % 40]
+    def rows(self, indices, epoch):
+        return [[(7 * int(index) + epoch.number) % 40] for index in indices]
 
 
 FLOWS = {
@@ -224,15 +222,13 @@ def test_F1_workers_that_die_between_two_passes():
 class FailsLater(DataFlow):
     """Raises at the third datapoint of the second epoch."""
 
-    random_access = True
-
     def __len__(self):
         return 8
 
-    def get(self, index, pass_):
-        if (pass_.epoch, index) == (1, 2):
+    def rows(self, indices, epoch):
+        if epoch.number == 1 and 2 in indices:
             raise ZeroDivisionError("in the second epoch")
-        return [index]
+        return [[int(index)] for index in indices]
 
 
 def test_an_error_of_the_next_pass_waits_for_its_turn():

@@ -8,7 +8,8 @@ from tests.dataflow.examples import Random
 from tests.dataflow.laws import LAWS
 from tests.dataflow.parallel.examples import COPIES, PAIRS, STREAMS, THREADS, example, named
 from towerpack import dataflow
-from towerpack.core.launcher import START_METHODS
+from towerpack.dataflow.parallel.stage import ParallelStage
+from towerpack.dataflow.workers.process import START_METHODS
 
 ALL = [*STREAMS, *COPIES, *THREADS]
 
@@ -72,7 +73,7 @@ def test_copies_differ_and_refuse_a_state_of_another_number_of_workers(entry):
     ("ds", "outcome"),
     [
         (dataflow.DataFromGenerator(lambda: ([i] for i in range(4))), "gives all data 2 times"),
-        (Random(4), "is the first 4 of their datapoints in turn"),
+        (Random(4), "is the first 4 of their datapoints"),
         (dataflow.BucketBatchData([[[1, 2]], [[3]]], 1, [1]), "gives all data 2 times"),
     ],
 )
@@ -90,7 +91,7 @@ def test_copies_that_repeat_the_data_are_logged_once(ds, outcome, capfd):
 
 def test_every_parallel_flow_has_an_example():
     made = {type(entry[1](0)) for entry in ALL}
-    public = {getattr(dataflow.parallel, name) for name in dataflow.parallel.__all__}
+    public = {getattr(dataflow, name) for name in dataflow.__all__}
     classes = {cls for cls in public if isinstance(cls, type)}
-    flows = {cls for cls in classes if issubclass(cls, dataflow.DataFlow)}
+    flows = {cls for cls in classes if issubclass(cls, ParallelStage)}
     assert flows <= made, f"no example for {[cls.__name__ for cls in flows - made]}"

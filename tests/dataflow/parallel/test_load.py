@@ -17,8 +17,8 @@ import pytest
 
 from tests.leftovers import descriptors
 from towerpack import dataflow as df
-from towerpack.core.processes import private_memory
-from towerpack.dataflow.parallel import pool
+from towerpack.dataflow.workers import pool
+from towerpack.dataflow.workers.worker import private_memory
 
 
 def source(size):
@@ -154,10 +154,17 @@ def test_workers_use_freed_memory_again():
     assert faults[-1] - faults[300] < 300
 
 
+def test_memory_of_a_process_alone():
+    before = private_memory()
+    kept = bytearray(50_000_000)
+    assert 50_000_000 <= private_memory() - before < 100_000_000
+    del kept
+
+
 def scratch_arrays(dp, rng):
     for size in rng.integers(1 << 10, 30 << 20, 4):
         np.ones(size, np.uint8)
-    return [private_memory(os.getpid())]
+    return [private_memory()]
 
 
 def test_the_memory_that_a_worker_keeps_is_bounded():

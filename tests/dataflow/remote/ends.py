@@ -26,12 +26,19 @@ import numpy as np
 
 from towerpack.dataflow.base import DataFlowTerminated
 from towerpack.dataflow.remote import LinkOptions, RemoteDataZMQ, send_dataflow_zmq
+from towerpack.dataflow.remote.protocol import Endpoints
 
 ROOT = Path(__file__).parents[3]
 FAST = LinkOptions(heartbeat=0.1, peer_timeout=2.0)
 HWM = 8
 PATIENCE = 60.0  # seconds after which a test gives up waiting
 LOOK = 0.01  # seconds between two looks at what is waited for
+
+
+def endpoints(
+    hwm: int = HWM, options: LinkOptions = FAST, bind: bool = True, address: str = "ipc://x"
+) -> Endpoints:
+    return Endpoints([address], bind, hwm, options)
 
 
 class Numbers:
@@ -70,7 +77,7 @@ def released(log: Path) -> Path:
 
 
 def release(log: Path) -> None:
-    """Lets the receiver that writes `log` go on beyond its `hold`."""
+    """Lets the receiver that writes `log` continue beyond its `hold`."""
     released(log).touch()
 
 
@@ -79,7 +86,7 @@ def receive(address: str, log: Path, bind: bool, pause: float, hold: int | None)
     done = lines_of(log)
     if done:
         iterator.restore(done[-1]["state"])
-        # A line that was being written when the process was killed is none.
+        # A line that was being written when the process was killed is incomplete.
         log.write_text("".join(json.dumps(line) + "\n" for line in done))
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:

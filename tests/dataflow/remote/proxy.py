@@ -19,7 +19,7 @@ def free_port() -> int:
 
 
 class Proxy:
-    """Forwards connections to `target` (a port of this machine) until told otherwise.
+    """Forwards connections to `target` (a port of this machine) until the test intervenes.
 
     `cut` closes all connections, `refuse` keeps new ones out, `stall` forwards nothing while
     connections stay open, `corrupt` is the probability with which a byte of a chunk is changed, and

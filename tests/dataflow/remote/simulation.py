@@ -1,9 +1,8 @@
 """Outboxes and inboxes over a simulated network: every fault, thousands of orders, no waiting.
 
-A connection keeps the order of its messages, as TCP does; when it is cut, what is under way is
-lost, while what the connecting end had only queued goes to whoever it reaches next. The connecting
-end learns of it by an event, at some later time; the binding end when it next sends, and sees a new
-address when the peer is back. Single messages are lost as by a flipped bit.
+A connection keeps the order of its messages, as TCP does. When it is cut, what is on its way is
+lost, except for what the connecting end had only queued: that goes to the next end it reaches. The
+binding end sees a new address when the peer is back. Single messages are lost, as by a flipped bit.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
+from tests.dataflow.remote.ends import endpoints
 from towerpack.core import codec
-from towerpack.dataflow.remote.protocol import LinkCounts, LinkOptions, Peer, pack, unpack
+from towerpack.dataflow.remote.protocol import LinkOptions, Peer, pack, unpack
 from towerpack.dataflow.remote.receive import Inbox
 from towerpack.dataflow.remote.send import Outbox
 
@@ -32,19 +32,17 @@ class Wire:
     route: bytes = b""
     to_client: deque = field(default_factory=deque)
     to_server: deque = field(default_factory=deque)
-    events: deque = field(default_factory=deque)  # what the connecting end is yet to learn
 
     def connect(self, number: int) -> None:
         self.up, self.route = True, b"%d" % number
-        self.events.append("connected")
+        self.client.next_beat = 0.0
 
     def cut(self, survivors: int = 0) -> None:
-        """What is under way is lost, but for the last that the connecting end still has queued."""
+        """Loses what is on its way, except for the last that the connecting end has queued."""
         self.up = False
         self.to_client.clear()
         while len(self.to_server) > survivors:
             self.to_server.popleft()
-        self.events.append("disconnected")
 
 
 class World:
@@ -54,18 +52,19 @@ class World:
         self.rng = random.Random(seed)
         self.now = 0.0
         self.connections = 0
-        self.outboxes = [Outbox(CAPACITY, OPTIONS, LinkCounts()) for _ in range(senders)]
+        self.binding = binding
+        sender = [endpoints(CAPACITY, OPTIONS, bind=binding == "sender") for _ in range(senders)]
+        self.outboxes = [Outbox(ends) for ends in sender]
         self.inboxes = [self.new_inbox() for _ in range(receivers)]
         self.delivered: dict[str, list[int]] = {box.stream: [] for box in self.outboxes}
         self.saved: dict[int, dict] = {}
-        self.binding = binding
         self.wires: list[Wire] = []
         for outbox in self.outboxes:
             for inbox in self.inboxes:
                 self.wires.append(self.wire(outbox, inbox))
 
     def new_inbox(self) -> Inbox:
-        return Inbox(CAPACITY, OPTIONS, LinkCounts())
+        return Inbox(endpoints(CAPACITY, OPTIONS, bind=self.binding == "receiver"))
 
     def wire(self, outbox: Outbox, inbox: Inbox) -> Wire:
         wire = Wire(outbox, inbox) if self.binding == "receiver" else Wire(inbox, outbox)
@@ -76,10 +75,10 @@ class World:
         self.connections += 1
         wire.connect(self.connections)
 
-    # What an engine sends goes on a wire, or fails.
+    # What an engine sends goes on a wire, or is lost.
 
     def flush(self, engine) -> None:
-        engine.tick(self.now)
+        engine.now = self.now
         for peer, message, payload in engine.outgoing():
             for wire in self.wires:
                 if wire.client is engine and wire.up and peer == Peer(0):
@@ -88,19 +87,10 @@ class World:
                 if wire.server is engine and wire.up and peer == Peer(0, wire.route):
                     wire.to_client.append((pack(message), payload))
                     break
-            else:
-                if peer.route:
-                    engine.lost(peer, self.now)
 
     def deliver(self, wire: Wire) -> None:
-        """One event or message reaches its end."""
-        if wire.events and self.rng.random() < 0.5:
-            event = wire.events.popleft()
-            if event == "connected":
-                wire.client.connected(0)
-            else:
-                wire.client.lost(Peer(0), self.now)
-            self.flush(wire.client)
+        """One message reaches its end."""
+        self.flush(wire.client)
         queue, engine, peer = self.rng.choice(
             [
                 (wire.to_client, wire.client, Peer(0)),
@@ -109,7 +99,8 @@ class World:
         )
         if queue and wire.up:
             frame, payload = queue.popleft()
-            engine.receive(peer, unpack(frame), payload, self.now)
+            engine.now = self.now
+            engine.receive(peer, unpack(frame), payload)
             self.flush(engine)
 
     # The users at both ends.
@@ -125,9 +116,7 @@ class World:
         inbox = self.inboxes[number]
         entry = inbox.pop()
         if entry:
-            assert entry.error is None
-            assert entry.datapoint == [entry.index]
-            self.delivered[entry.stream.name].append(entry.index)
+            self.delivered[entry.session.name] += entry.datapoint
             self.saved[number] = inbox.state()
         self.flush(inbox)
 
@@ -188,7 +177,7 @@ class World:
             for engine in [*self.outboxes, *self.inboxes]:
                 self.flush(engine)
             for wire in self.wires:
-                while wire.to_client or wire.to_server or wire.events:
+                while wire.to_client or wire.to_server:
                     self.deliver(wire)
             for number in range(len(self.inboxes)):
                 for _ in range(CAPACITY):

@@ -11,13 +11,13 @@ import google_crc32c
 import pytest
 import zmq
 
-from tests.dataflow.remote.ends import FAST, HWM, PATIENCE, Numbers, checked, wait_for
+from tests.dataflow.remote.ends import FAST, HWM, PATIENCE, Numbers, checked, endpoints, wait_for
 from tests.dataflow.remote.proxy import free_port
 from towerpack.core import codec
 from towerpack.dataflow.base import DataFlowTerminated
 from towerpack.dataflow.remote import CurveKeys, LinkOptions, RemoteDataZMQ, send_dataflow_zmq
-from towerpack.dataflow.remote.link import Endpoints, Pump
-from towerpack.dataflow.remote.protocol import MARK, Data, LinkCounts, Peer, Status, Take, pack
+from towerpack.dataflow.remote.link import LinkThread
+from towerpack.dataflow.remote.protocol import MARK, Data, Peer, Request, Status, pack
 from towerpack.dataflow.remote.receive import MAX_STREAMS, Inbox
 from towerpack.dataflow.remote.send import MAX_SESSIONS, Outbox
 
@@ -25,7 +25,7 @@ TOTAL = 200
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
 
-_BODY = b"\x93\xa6status\x01\xa2\xff\xfe"
+_BODY = b"\x92\xa6status\xa2\xff\xfe"
 NOT_UTF8 = MARK + google_crc32c.value(_BODY).to_bytes(4, "little") + _BODY
 
 
@@ -98,7 +98,7 @@ def test_F17_garbage_frames_are_dropped_and_counted():
     receiver = Receiver()
     rng = random.Random(0)
     record = codec.encode([1])
-    good = pack(Status(1, "nobody"))
+    good = pack(Status("nobody"))
     garbage = [
         [b""],
         [b"", b""],
@@ -107,12 +107,12 @@ def test_F17_garbage_frames_are_dropped_and_counted():
         [good[:-1]],
         [good[:8] + b"\x00" + good[9:]],
         [good, b"one frame too many"],
-        [pack(Data("s", "r", 0, 0, codec.checksum_of(record)))],  # without its record
-        [pack(Take(1))],  # what a receiver says to a sender
-        [pack(Take(2, "s", "r", 3, closing=True))],
+        [pack(Data("s", "r", 0, 0))],  # without its record
+        [pack(Request())],  # what a receiver says to a sender
+        [pack(Request("s", "r", 3, closing=True))],
         [NOT_UTF8],
     ]
-    strays = [[pack(Data("s", "r", 0, 0, codec.checksum_of(record))), record]]
+    strays = [[pack(Data("s", "r", 0, 0)), record]]
     with stranger(receiver.address) as dealer:
         for frames in (garbage + strays) * 20:
             dealer.send_multipart(frames)
@@ -123,13 +123,13 @@ def test_F17_garbage_frames_are_dropped_and_counted():
 
 
 def test_F17_a_sender_drops_and_counts_text_that_is_not_UTF8():
-    address, counts = f"tcp://127.0.0.1:{free_port()}", LinkCounts()
-    outbox = Outbox(HWM, FAST, counts)
-    pump = Pump(outbox, Endpoints([address], True, HWM, FAST), counts)
+    address = f"tcp://127.0.0.1:{free_port()}"
+    ends = endpoints(address=address)
+    link = LinkThread(Outbox(ends))
     with stranger(address) as dealer:
         dealer.send(NOT_UTF8)
-        wait_for(lambda: counts.garbage == 1, "the message to be counted")
-    pump.close()
+        wait_for(lambda: ends.counts.garbage == 1, "the message to be counted")
+    link.close()
 
 
 def raw(port, *parts):
@@ -195,8 +195,8 @@ def test_F17_unauthenticated_senders_are_refused_and_counted():
         stranger(receiver.address, client.with_peers(other.public)),  # for another server
     ]
     for dealer in strangers:
-        dealer.send(pack(Status(1, "evil")))
-        dealer.send_multipart([pack(Data("evil", "r", 0, 0, codec.checksum_of(record))), record])
+        dealer.send(pack(Status("evil")))
+        dealer.send_multipart([pack(Data("evil", "r", 0, 0)), record])
     wait_for(lambda: receiver.flow.counts.refused >= 3, "refusals to be counted")
     receiver.finish()
     counts = receiver.flow.counts
@@ -218,7 +218,7 @@ def test_F17_unauthenticated_receivers_get_nothing():
     sender.start()
     thieves = [stranger(address), stranger(address, other.with_peers(server.public))]
     for dealer in thieves:
-        dealer.send(pack(Take(1)))
+        dealer.send(pack(Request()))
     keys = client.with_peers(server.public)
     values = []
     with pytest.raises(DataFlowTerminated):
@@ -237,64 +237,64 @@ PEER = Peer(0, b"peer")
 
 
 def opened_inbox():
-    inbox = Inbox(HWM, FAST, LinkCounts())
-    inbox.receive(PEER, Status(1, "s"), None, 0.0)
+    inbox = Inbox(endpoints())
+    inbox.receive(PEER, Status("s"), None)
     return inbox
 
 
-def data(inbox, seq, record):
-    return Data("s", inbox.state()["s"][0], seq, seq, codec.checksum_of(record))
+def data(inbox, seq):
+    return Data("s", inbox.state()["s"][0], seq, seq)
 
 
 def test_F17_more_than_the_credit_is_dropped():
     inbox, record = opened_inbox(), codec.encode([1])
     for seq in range(1000):
-        inbox.receive(PEER, data(inbox, seq, record), record, 0.0)
-    assert len(inbox._ready) == HWM
+        inbox.receive(PEER, data(inbox, seq), record)
+    assert len(inbox.ready) == HWM
     assert inbox.counts.overrun == 1  # and all behind it are a gap
 
 
 def test_F17_made_up_streams_are_bounded():
-    inbox = Inbox(HWM, FAST, LinkCounts())
+    inbox = Inbox(endpoints())
     for number in range(3 * MAX_STREAMS):
-        inbox.receive(PEER, Status(1, f"stream {number}"), None, 0.0)
-        inbox.receive(PEER, Status(2, f"done {number}", done=True), None, 0.0)
+        inbox.receive(PEER, Status(f"stream {number}"), None)
+        inbox.receive(PEER, Status(f"done {number}", done=True), None)
         for _ in inbox.outgoing():
             pass
-    assert len(inbox._streams) <= MAX_STREAMS
+    assert len(inbox.sessions) <= MAX_STREAMS
     assert len(inbox._finished) <= MAX_STREAMS
     assert len(inbox.state()) <= MAX_STREAMS
 
 
 def test_F17_made_up_receivers_are_bounded():
-    outbox = Outbox(HWM, FAST, LinkCounts())
+    outbox = Outbox(endpoints())
     for number in range(2 * MAX_SESSIONS):
         peer = Peer(0, b"%d" % number)
-        outbox.receive(peer, Take(1, outbox.stream, f"receiver {number}", credit=9), None, 0.0)
-    assert len(outbox._open) <= MAX_SESSIONS
+        outbox.receive(peer, Request(outbox.stream, f"receiver {number}", credit=9), None)
+    assert len(outbox.sessions) <= MAX_SESSIONS
 
 
 def test_F17_nobody_acknowledges_what_was_not_sent():
-    outbox = Outbox(HWM, FAST, LinkCounts())
+    outbox = Outbox(endpoints())
     record = codec.encode([1])
     outbox.add(record)
-    take = Take(1, outbox.stream, "r", credit=9)
-    outbox.receive(PEER, take, None, 0.0)
+    take = Request(outbox.stream, "r", credit=9)
+    outbox.receive(PEER, take, None)
     assert [type(message) for _, message, _ in outbox.outgoing()] == [Status, Data]
-    outbox.receive(PEER, Take(2, outbox.stream, "r", 1000, 1000, 9), None, 0.0)
+    outbox.receive(PEER, Request(outbox.stream, "r", 1000, 1000, 9), None)
     outbox.end()
     assert outbox.counts.garbage == 1
     assert not outbox.complete
-    outbox.receive(PEER, Take(3, outbox.stream, "r", 1, 1, 9), None, 0.0)
+    outbox.receive(PEER, Request(outbox.stream, "r", 1, 1, 9), None)
     assert outbox.complete
 
 
 def test_F17_damaged_record_is_asked_for_again():
     inbox, record = opened_inbox(), codec.encode([1, 2, 3])
     for damaged in (record[:-1], record[:-1] + b"\xff", b"XXXX" + record[4:], bytes(len(record))):
-        inbox.receive(PEER, data(inbox, 0, record), memoryview(damaged), 0.0)
+        inbox.receive(PEER, data(inbox, 0), memoryview(damaged))
     assert inbox.counts.damaged == 4
     (take,) = [message for _, message, _ in inbox.outgoing()]
     assert (take.resend, take.received) == (True, 0)
-    inbox.receive(PEER, data(inbox, 0, record), memoryview(record), 0.0)
+    inbox.receive(PEER, data(inbox, 0), memoryview(record))
     assert inbox.pop().datapoint == [1, 2, 3]

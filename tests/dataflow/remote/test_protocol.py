@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.dataflow.remote.ends import endpoints
 from tests.dataflow.remote.simulation import CAPACITY, OPTIONS, World
 from towerpack.core import codec
 from towerpack.dataflow.remote.protocol import (
@@ -16,10 +17,9 @@ from towerpack.dataflow.remote.protocol import (
     MAX_REASON,
     BadMessage,
     Data,
-    LinkCounts,
     Peer,
+    Request,
     Status,
-    Take,
     pack,
     unpack,
 )
@@ -56,10 +56,10 @@ def run(world, faults, steps=1500):
         elif name == "close":
             world.close_receiver(world.rng.randrange(len(world.inboxes)))
         for inbox in world.inboxes:
-            assert len(inbox._ready) <= CAPACITY * len(world.outboxes)
+            assert len(inbox.ready) <= CAPACITY * len(world.outboxes)
         for outbox in world.outboxes:
             reached[outbox] = max(reached[outbox], outbox.reachable)
-            assert outbox._held <= CAPACITY * (reached[outbox] + 1)
+            assert len(outbox.records) <= CAPACITY * (reached[outbox] + 1)
     for _ in range(2 * TOTAL):
         for outbox in world.outboxes:
             for _ in range(CAPACITY):
@@ -75,7 +75,8 @@ def assert_exactly_once(world, ordered):
         assert not ordered or delivered == list(range(TOTAL))
         assert outbox.finished
     for inbox in world.inboxes:
-        assert inbox.ended(world.now)
+        inbox.now = world.now
+        assert inbox.ended
 
 
 # A connecting end has one other end.
@@ -156,7 +157,7 @@ def test_new_receiver_at_the_address_gets_the_rest_at_once():
         world.produce(world.outboxes[0], TOTAL)
     for _ in range(200):
         world.deliver(world.wires[0])
-    assert len(world.inboxes[0]._ready) == CAPACITY
+    assert len(world.inboxes[0].ready) == CAPACITY
     world.kill_receiver(0, restore=False)
     world.settle(OPTIONS.peer_timeout / 10)
     (delivered,) = world.delivered.values()
@@ -172,7 +173,7 @@ def test_F16_receiver_that_was_given_up_drops_what_it_had():
         for _ in range(200):
             for wire in world.wires:
                 world.deliver(wire)
-    assert all(inbox.has_datapoint for inbox in world.inboxes)
+    assert all(inbox.ready for inbox in world.inboxes)
     first = next(wire for wire in world.wires if wire.client is world.inboxes[0])
     first.cut()
     world.pass_time(1.0)
@@ -193,40 +194,43 @@ def test_F16_receiver_that_was_given_up_drops_what_it_had():
 def test_F16_receiver_that_was_given_up_may_still_acknowledge():
     outbox = filled_outbox(6)
     first, second = Peer(0, b"first"), Peer(0, b"second")
-    assert data_after(outbox, first, Take(1, outbox.stream, "a", credit=3)) == [0, 1, 2]
-    assert data_after(outbox, second, Take(1, outbox.stream, "b", credit=3)) == [3, 4, 5]
-    outbox.lost(first, 0.0)
-    outbox.tick(2 * OPTIONS.peer_timeout)
+    assert data_after(outbox, first, Request(outbox.stream, "a", credit=3)) == [0, 1, 2]
+    assert data_after(outbox, second, Request(outbox.stream, "b", credit=3)) == [3, 4, 5]
+    outbox.now = 2 * OPTIONS.peer_timeout
+    assert data_after(outbox, second, Request(outbox.stream, "b", 0, 3, credit=3)) == []
     # What the first had waits for room at the second; of that it has consumed two meanwhile.
-    again = Take(2, outbox.stream, "a", consumed=2, received=3, credit=3)
-    outbox.receive(first, again, None, 0.0)
+    again = Request(outbox.stream, "a", consumed=2, received=3, credit=3)
+    outbox.receive(first, again, None)
     status = next(message for peer, message, _ in outbox.outgoing() if peer == first)
     assert (status.session, status.over) == ("a", True)
-    assert data_after(outbox, first, Take(3, outbox.stream, "a2", credit=3)) == [2]
+    assert data_after(outbox, first, Request(outbox.stream, "a2", credit=3)) == [2]
     assert outbox.counts.duplicates == 0
     assert outbox.counts.datapoints == 2
 
 
-def test_overtaken_messages_are_ignored():
-    outbox = Outbox(CAPACITY, OPTIONS, LinkCounts())
+def test_overtaken_messages_do_no_harm():
+    outbox = Outbox(endpoints(CAPACITY, OPTIONS))
     old, new = Peer(0, b"old"), Peer(0, b"new")
-    outbox.receive(old, Take(1, outbox.stream, "r", credit=2), None, 0.0)
-    outbox.receive(new, Take(3, outbox.stream, "r", credit=2), None, 0.0)
-    outbox.receive(old, Take(2, outbox.stream, "r", credit=2), None, 0.0)
-    assert outbox._open["r"].peer == new
-    outbox.receive(new, Take(4, outbox.stream, "r", closing=True), None, 0.0)
-    outbox.receive(old, Take(5, outbox.stream, "r", credit=2), None, 0.0)
-    assert not outbox._open
+    outbox.receive(old, Request(outbox.stream, "r", credit=2), None)
+    outbox.receive(new, Request(outbox.stream, "r", credit=2), None)
+    outbox.receive(old, Request(outbox.stream, "r", credit=2), None)
+    assert outbox.sessions["r"].peer == old
+    outbox.receive(new, Request(outbox.stream, "r", credit=2), None)
+    assert outbox.sessions["r"].peer == new
+    outbox.receive(new, Request(outbox.stream, "r", closing=True), None)
+    outbox.receive(old, Request(outbox.stream, "r", credit=2), None)
+    assert not outbox.sessions
 
-    inbox = Inbox(CAPACITY, OPTIONS, LinkCounts())
-    inbox.receive(old, Status(1, "s"), None, 0.0)
-    inbox.receive(new, Status(3, "s"), None, 0.0)
-    inbox.receive(old, Status(2, "s"), None, 0.0)
-    assert inbox._streams["s"].peer == new
+    inbox = Inbox(endpoints(CAPACITY, OPTIONS))
+    inbox.receive(old, Status("s"), None)
+    inbox.receive(new, Status("s"), None)
+    inbox.receive(old, Status("s"), None)
+    inbox.receive(new, Status("s"), None)
+    assert inbox.sessions["s"].peer == new
 
 
 def filled_outbox(count):
-    outbox, record = Outbox(count, OPTIONS, LinkCounts()), codec.encode([1])
+    outbox, record = Outbox(endpoints(count, OPTIONS)), codec.encode([1])
     for _ in range(count):
         outbox.add(record)
     return outbox
@@ -234,7 +238,7 @@ def filled_outbox(count):
 
 def data_after(outbox, peer, take):
     """The indices of what is sent after this message."""
-    outbox.receive(peer, take, None, 0.0)
+    outbox.receive(peer, take, None)
     return sent_by(outbox)
 
 
@@ -245,15 +249,15 @@ def sent_by(outbox):
 def test_no_more_is_sent_than_there_is_credit():
     outbox, peer = filled_outbox(20), Peer(0, b"x")
     stream = outbox.stream
-    assert data_after(outbox, peer, Take(1, stream, "r", credit=3)) == [0, 1, 2]
-    assert data_after(outbox, peer, Take(2, stream, "r", 0, 3, credit=3)) == []
-    assert data_after(outbox, peer, Take(3, stream, "r", 2, 3, credit=3)) == [3, 4]
-    assert data_after(outbox, peer, Take(4, stream, "r", 5, 5, credit=1)) == [5]
-    assert data_after(outbox, peer, Take(5, stream, "r", 5, 6, credit=0)) == []
+    assert data_after(outbox, peer, Request(stream, "r", credit=3)) == [0, 1, 2]
+    assert data_after(outbox, peer, Request(stream, "r", 0, 3, credit=3)) == []
+    assert data_after(outbox, peer, Request(stream, "r", 2, 3, credit=3)) == [3, 4]
+    assert data_after(outbox, peer, Request(stream, "r", 5, 5, credit=1)) == [5]
+    assert data_after(outbox, peer, Request(stream, "r", 5, 6, credit=0)) == []
 
 
 def test_F16_a_receiver_that_does_not_consume_holds_up_no_other():
-    outbox, record = Outbox(CAPACITY, OPTIONS, LinkCounts()), codec.encode([1])
+    outbox, record = Outbox(endpoints(CAPACITY, OPTIONS)), codec.encode([1])
     idle, busy = Peer(0, b"idle"), Peer(0, b"busy")
 
     def fill():
@@ -261,30 +265,43 @@ def test_F16_a_receiver_that_does_not_consume_holds_up_no_other():
             outbox.add(record)
 
     fill()
-    taken = Take(1, outbox.stream, "idle", credit=10 * CAPACITY)
+    taken = Request(outbox.stream, "idle", credit=10 * CAPACITY)
     assert data_after(outbox, idle, taken) == [*range(CAPACITY)]
-    assert data_after(outbox, busy, Take(1, outbox.stream, "busy", credit=CAPACITY)) == []
+    assert data_after(outbox, busy, Request(outbox.stream, "busy", credit=CAPACITY)) == []
     received: list[int] = []
-    for serial in range(2, 20):
+    for _ in range(18):
         fill()
         assert outbox.added == len(received) + 2 * CAPACITY  # not more for either
         done = len(received)
         received += sent_by(outbox)
         assert len(received) == done + CAPACITY
-        taken = Take(serial, outbox.stream, "busy", len(received), len(received), CAPACITY)
-        outbox.receive(busy, taken, None, 0.0)
+        taken = Request(outbox.stream, "busy", len(received), len(received), CAPACITY)
+        outbox.receive(busy, taken, None)
     assert received == [*range(CAPACITY, 19 * CAPACITY)]
-    outbox.receive(idle, Take(2, outbox.stream, "idle", closing=True), None, 0.0)
+    outbox.receive(idle, Request(outbox.stream, "idle", closing=True), None)
     assert not outbox.has_room  # what the idle one had counts as long as it waits for another
 
 
 def test_a_status_of_another_session_only_introduces_the_sender():
-    inbox, peer = Inbox(CAPACITY, OPTIONS, LinkCounts()), Peer(0, b"x")
-    inbox.receive(peer, Status(1, "s", "predecessor at this address", 5, 7), None, 0.0)
+    inbox, peer = Inbox(endpoints(CAPACITY, OPTIONS)), Peer(0, b"x")
+    inbox.receive(peer, Status("s", "predecessor at this address", 5, 7), None)
     assert inbox.counts.resends == 0
     (take,) = [message for _, message, _ in inbox.outgoing()]
     assert (take.stream, take.consumed, take.received, take.resend) == ("s", 0, 0, False)
     assert take.session not in ("", "predecessor at this address")
+
+
+def test_receiver_that_was_given_up_ends_with_the_complete_stream():
+    inbox, peer = Inbox(endpoints(CAPACITY, OPTIONS)), Peer(0, b"x")
+    inbox.receive(peer, Status("s"), None)
+    session, _ = inbox.state()["s"]
+    inbox.receive(peer, Data("s", session, 0, 0), codec.encode([1]))
+    assert inbox.ready
+    # Another receiver has consumed everything in the meantime.
+    inbox.receive(peer, Status("s", session, 0, 1, over=True, done=True), None)
+    assert inbox.ended
+    inbox.receive(peer, Status("s", done=True), None)
+    assert list(inbox.outgoing()) == []
 
 
 def test_numbers_of_streams_differ():
@@ -298,7 +315,6 @@ name = st.text(max_size=64)
 messages = st.one_of(
     st.builds(
         Status,
-        number,
         name,
         name,
         number,
@@ -307,8 +323,8 @@ messages = st.one_of(
         st.booleans(),
         st.text(max_size=MAX_REASON),
     ),
-    st.builds(Data, name, name, number, number, number),
-    st.builds(Take, number, name, name, number, number, number, st.booleans(), st.booleans()),
+    st.builds(Data, name, name, number, number),
+    st.builds(Request, name, name, number, number, number, st.booleans(), st.booleans()),
 )
 
 
@@ -331,16 +347,21 @@ def test_F17_any_flipped_bit_is_found(message, data):
 @given(st.binary(max_size=100))
 @example(b"")
 @example(MARK)
-@example(b"\x93\xa4take" + b"\x91" * 5000)
-@example(msgspec.msgpack.encode(["status", -1, "s"]))
-@example(msgspec.msgpack.encode(["status", 1, "s" * 65]))
-@example(msgspec.msgpack.encode(["status", 1.5, "s"]))
+@example(b"\x93\xa7request" + b"\x91" * 5000)
+@example(msgspec.msgpack.encode(["status", "s", "", -1]))
+@example(msgspec.msgpack.encode(["status", "s" * 65]))
+@example(msgspec.msgpack.encode(["status", "s", "", 1.5]))
 @example(msgspec.msgpack.encode(["data", "s", 1]))
-@example(msgspec.msgpack.encode(["status", 1, "s", "", 0, 0, False, False, "x" * (MAX_REASON + 1)]))
+@example(msgspec.msgpack.encode(["status", "s", "", 0, 0, False, False, "x" * (MAX_REASON + 1)]))
 @example(msgspec.msgpack.encode(["surprise"]))
-@example(b"\x93\xa6status\x01\xa2\xff\xfe")  # text that is not UTF-8
-@example(b"\x93\xa6status\x01\xa3\xed\xa0\x80")  # half of a surrogate pair
+@example(b"\x92\xa6status\xa2\xff\xfe")  # text that is not UTF-8
+@example(b"\x92\xa6status\xa3\xed\xa0\x80")  # half of a surrogate pair
 def test_F17_sealed_garbage_is_refused(body):
     for frame in (body, MARK + google_crc32c.value(body).to_bytes(4, "little") + body):
         with pytest.raises(BadMessage):
             unpack(frame)
+
+
+def test_another_version_is_named():
+    with pytest.raises(BadMessage, match="version 3 .* received version 2: install the same"):
+        unpack(b"TPR2" + pack(Request())[4:])

@@ -8,14 +8,14 @@ import threading
 import numpy as np
 import pytest
 
-from tests.dataflow.remote.ends import FAST, PATIENCE, wait_for
+from tests.dataflow.remote.ends import FAST, PATIENCE, endpoints, wait_for
 from tests.dataflow.remote.proxy import free_port
 from tests.leftovers import descriptors, threads
 from towerpack.core import codec
 from towerpack.dataflow import BatchData, DataFromList, MapData
 from towerpack.dataflow.base import DataFlowTerminated
 from towerpack.dataflow.remote import LinkOptions, RemoteDataZMQ, send_dataflow_zmq
-from towerpack.dataflow.remote.protocol import Data, LinkCounts, Peer, Status
+from towerpack.dataflow.remote.protocol import Data, Peer, Status
 from towerpack.dataflow.remote.receive import Inbox
 
 
@@ -126,9 +126,10 @@ def test_a_restored_state_goes_on_at_every_position(bind):
             first = iter(flow)
             values = [next(first) for _ in range(position)]
             state = json.loads(json.dumps(first.state()))
-            if first._inner._pump:  # gone without a goodbye, as if killed
-                first._inner._inbox.close = lambda: None
-                first._inner._inbox._streams = {}
+            if first._inner._link:  # gone without a goodbye, as if killed
+                with first._inner._link.condition:
+                    first._inner._inbox.close = lambda: None
+                    first._inner._inbox._closing, first._inner._inbox.sessions = True, {}
             first.close()
             second = iter(flow)
             second.restore(state)
@@ -161,13 +162,13 @@ def test_a_state_of_an_earlier_version_is_accepted(address):
         assert until_terminated(iterator) == [[0], [1], [2]]
 
 
-def test_a_running_iterator_cannot_be_wound_back(address):
+def test_a_running_iterator_cannot_be_rewound(address):
     with sending(numbers(3), address, repeat=1):
         iterator = iter(RemoteDataZMQ(address, options=FAST))
         state = iterator.state()
         next(iterator)
         iterator.restore(iterator.state())
-        with pytest.raises(ValueError, match="cannot be wound back"):
+        with pytest.raises(ValueError, match="cannot be rewound"):
             iterator.restore(state)
         with pytest.raises(ValueError, match="expected a state with 'streams'"):
             iterator.restore({"epoch": 0, "at": {"index": 3}})
@@ -198,7 +199,7 @@ def test_closing_ends_the_wait_of_another_thread(address):
     values = []
     consumer = threading.Thread(target=lambda: values.extend(iterator))
     consumer.start()
-    wait_for(lambda: iterator._inner._pump is not None, "the consumer")
+    wait_for(lambda: iterator._inner._link is not None, "the consumer")
     iterator.close()
     consumer.join(PATIENCE)
     assert not consumer.is_alive()
@@ -236,11 +237,11 @@ def test_what_cannot_be_decoded_is_an_error_that_names_the_datapoint(address):
     iterator = flow.iterator(None)
     inbox: Inbox = iterator._inbox
     peer = Peer(0, b"x")
-    inbox.receive(peer, Status(1, "s"), None, 0.0)
+    inbox.receive(peer, Status("s"), None)
     for seq, record in enumerate([strange, good]):
         session, _ = inbox.state()["s"]
-        message = Data("s", session, seq, seq, codec.checksum_of(record))
-        inbox.receive(peer, message, record, 0.0)
+        message = Data("s", session, seq, seq)
+        inbox.receive(peer, message, record)
     with pytest.raises(codec.DecodeError, match="unknown tag 'z'") as caught:
         next(iterator)
     assert caught.value.__notes__ == ["in datapoint 0 of a remote flow, which is left out"]
@@ -277,9 +278,9 @@ def test_options_must_be_positive(name):
 
 
 def test_share_of_the_credit_follows_the_senders():
-    inbox = Inbox(12, FAST, LinkCounts())
+    inbox = Inbox(endpoints(12))
     credits = []
     for number in range(4):
-        inbox.receive(Peer(0, b"%d" % number), Status(1, f"s{number}"), None, 0.0)
+        inbox.receive(Peer(0, b"%d" % number), Status(f"s{number}"), None)
         credits.append({message.credit for _, message, _ in inbox.outgoing()})
     assert credits == [{12}, {6}, {4}, {3}]

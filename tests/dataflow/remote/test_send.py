@@ -5,14 +5,13 @@ import threading
 
 import pytest
 
-from tests.dataflow.remote.ends import FAST, PATIENCE
+from tests.dataflow.remote.ends import FAST, PATIENCE, endpoints
 from tests.dataflow.remote.proxy import free_port
 from tests.dataflow.remote.test_receive import numbers, sending, until_terminated
 from towerpack.core import codec
 from towerpack.dataflow import DataFromList, MapData
 from towerpack.dataflow.remote import RemoteDataZMQ, send_dataflow_zmq
-from towerpack.dataflow.remote.link import Endpoints, Pump
-from towerpack.dataflow.remote.protocol import LinkCounts
+from towerpack.dataflow.remote.link import LinkThread
 from towerpack.dataflow.remote.send import Outbox
 
 
@@ -43,15 +42,13 @@ send_dataflow_zmq([[0], [1]], {address!r})
 
 
 @pytest.mark.timeout(60)
-def test_a_lock_that_an_interrupt_left_taken_does_not_keep_a_pump_from_closing(address):
-    """Ctrl-C after `with pump.condition` has taken it and before its block begins."""
-    counts = LinkCounts()
-    ends = Endpoints([address], True, 1, FAST, None)
-    pump = Pump(Outbox(1, FAST, counts), ends, counts)
-    pump.condition.acquire()
-    pump.condition.acquire()
-    pump.close()
-    assert not pump._thread.is_alive()
+def test_a_lock_that_an_interrupt_left_taken_does_not_keep_a_link_from_closing(address):
+    """Ctrl-C after `with link.condition` has taken it and before its block begins."""
+    link = LinkThread(Outbox(endpoints(1, address=address)))
+    link.condition.acquire()
+    link.condition.acquire()
+    link.close()
+    assert not link._thread.is_alive()
 
 
 def test_a_relay_passes_on_and_ends_with_its_source(address):
@@ -62,7 +59,7 @@ def test_a_relay_passes_on_and_ends_with_its_source(address):
     assert received == [[n + 100] for n in range(50)]
 
 
-def test_failure_of_the_flow_is_raised_here_and_told_there(address, capsys):
+def test_failure_of_the_flow_is_raised_here_and_reported_there(address, capsys):
     iterator = iter(RemoteDataZMQ(address, options=FAST))
     failed, received = [], threading.Event()
 
@@ -84,7 +81,7 @@ def test_failure_of_the_flow_is_raised_here_and_told_there(address, capsys):
     received.set()
     sender.join(PATIENCE)
     assert str(failed[0]) == "three"
-    # A sender that comes after it goes on with a stream of its own.
+    # A sender that comes later begins a stream of its own.
     with sending(DataFromList([["next"]]), address, repeat=1):
         assert next(iterator) == ["next"]
         iterator.close()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from google.protobuf import text_format
 
-from towerpack.export.foreign.caffe_messages import net_class
+from towerpack.export.foreign.caffe import net_class
 
 
 def write_net(directory: Path, text: str, blobs: dict[str, list[np.ndarray]]) -> tuple[Path, Path]:

@@ -265,7 +265,9 @@ def test_inner_product_of_a_shape_that_is_not_known(parameters, tmp_path):
         "inner_product_param { num_output: 2 } }"
     )
     files = caffe.write_net(tmp_path, text, {"l": [random(2, 168), random(2)]})
-    with pytest.raises(ValueError, match="'f' has where the layer 'l' reads it"):
+    with pytest.raises(
+        ValueError, match="'l' depends on the shape of its input 'f', which is unknown"
+    ):
         load_caffe(*files)
 
 

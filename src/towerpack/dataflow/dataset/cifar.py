@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from towerpack.dataflow.dataset.download import get_dataset_path, unpacked
-from towerpack.dataflow.format.old_pickle import read_pickle
-from towerpack.dataflow.from_arrays import DataFromArrays
-from towerpack.dataflow.shuffled_source import shuffle_train
+from towerpack.dataflow.dataset.download import check_part, mean_image, place_of, unpacked
+from towerpack.dataflow.format.plain_pickle import read_pickle
+from towerpack.dataflow.source.stored import DataFromArrays, shuffle_train
 
 SHAPE = (3, 32, 32)
 
@@ -57,7 +56,7 @@ class CifarBase(DataFromArrays):
     """Base of the two CIFAR sets: `[32x32x3 uint8 RGB, label]`.
 
     Random access; every image once per epoch; shuffled by default only for 'train'. The official
-    files are pickles; `read_pickle` reads them without executing anything.
+    files are pickles, which `read_pickle` reads without executing anything.
     """
 
     kind: CifarSet
@@ -70,18 +69,17 @@ class CifarBase(DataFromArrays):
         *,
         seed: int = 0,
     ):
-        _check(name)
-        self.name = name
-        self._place = Path(dir).expanduser() if dir is not None else None
+        check_part(name, self.kind.files)
+        self.name, self._dir = name, dir
         images, labels = self._load(name)
         super().__init__(images, labels, shuffle=shuffle_train(name, shuffle), seed=seed)
 
     def _folder(self) -> Path:
         kind = self.kind
-        place = self._place or get_dataset_path(kind.place)
+        place = place_of(self._dir, kind.place)
         if place.name == kind.folder:  # the folder itself was named
             place = place.parent
-        return unpacked(place, kind.folder, [kind.url], kind.sha256, self._place is not None)
+        return unpacked(place, kind.folder, [kind.url], kind.sha256, self._dir is not None)
 
     def _load(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         folder = self._folder()
@@ -98,10 +96,9 @@ class CifarBase(DataFromArrays):
     def get_per_pixel_mean(self, names: Sequence[str] = ("train", "test")) -> np.ndarray:
         """The mean image of these parts, 32x32x3 float32."""
         for name in names:
-            _check(name)
+            check_part(name, self.kind.files)
         parts = [self.arrays[0] if name == self.name else self._load(name)[0] for name in names]
-        total = sum(part.sum(axis=0, dtype=np.float64) for part in parts)
-        return (total / sum(map(len, parts))).astype(np.float32)
+        return mean_image(parts)
 
     def get_per_channel_mean(self, names: Sequence[str] = ("train", "test")) -> np.ndarray:
         """The mean red, green and blue of these parts, float32."""
@@ -129,11 +126,6 @@ class Cifar100(CifarBase):
     """
 
     kind = CIFAR100
-
-
-def _check(name: str) -> None:
-    if name not in ("train", "test"):
-        raise ValueError(f"expected 'train' or 'test', received {name!r}")
 
 
 def _read(path: Path) -> dict[bytes, Any]:

@@ -1,12 +1,14 @@
-"""Where data sets are kept, and how they are downloaded and unpacked: whole or not at all."""
+"""What the data sets share: where their files are, how they are downloaded and unpacked, checks."""
 
 from __future__ import annotations
 
 import os
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from towerpack.core.files import (
     TEMPORARY_MARK,
@@ -31,6 +33,24 @@ def get_dataset_path(*names: str) -> Path:
             return Path(os.environ[variable], *names).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache, "towerpack", *names).expanduser()
+
+
+def place_of(dir: str | Path | None, *names: str) -> Path:
+    """The directory that the user named, else `get_dataset_path(*names)`."""
+    return get_dataset_path(*names) if dir is None else Path(dir).expanduser()
+
+
+def check_part(name: str, parts: Collection[str]) -> None:
+    """Raises ValueError unless the data set has a part of this name."""
+    if name not in parts:
+        *most, last = map(repr, parts)
+        raise ValueError(f"expected {', '.join(most)} or {last}, received {name!r}")
+
+
+def mean_image(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The float32 mean of all images in these arrays."""
+    total = sum(part.sum(axis=0, dtype=np.float64) for part in parts)
+    return (total / sum(map(len, parts))).astype(np.float32)
 
 
 def fetched(

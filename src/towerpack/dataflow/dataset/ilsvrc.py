@@ -8,15 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from towerpack.core.optional import require
-from towerpack.dataflow.dataset.download import download_archive_into, get_dataset_path
-from towerpack.dataflow.dataset.labelled_images import (
-    LabelledFiles,
-    LabelledImages,
-    checked_folder,
-)
+from towerpack.dataflow.dataset.download import check_part, download_archive_into, place_of
+from towerpack.dataflow.dataset.labelled_images import LabelledFiles, LabelledImages, checked_folder
 from towerpack.dataflow.format.proto import blob_class
 from towerpack.dataflow.format.records import OnError
-from towerpack.dataflow.shuffled_source import shuffle_train
+from towerpack.dataflow.source.stored import shuffle_train
 
 # The authors' own server has no https, so a mirror comes first.
 ADDRESSES = (
@@ -35,10 +31,9 @@ class ILSVRCMeta:
     """
 
     def __init__(self, dir: str | Path | None = None):
-        given = dir is not None
-        self.dir = Path(dir).expanduser() if dir else get_dataset_path("ilsvrc_metadata")
+        self.dir = place_of(dir, "ilsvrc_metadata")
         if not (self.dir / "synsets.txt").is_file():
-            download_archive_into(self.dir, ADDRESSES, given, needed="synsets.txt")
+            download_archive_into(self.dir, ADDRESSES, dir is not None, needed="synsets.txt")
 
     def get_synset_words_1000(self) -> dict[int, str]:
         """{label: 'n01440764 tench, Tinca tinca'}."""
@@ -54,8 +49,7 @@ class ILSVRCMeta:
         `dir_structure` is about 'val': 'original' has all images in one folder, 'train' has a
         folder for each class, as the training part has.
         """
-        if name not in PARTS:
-            raise ValueError(f"expected one of {PARTS}, received {name!r}")
+        check_part(name, PARTS)
         if dir_structure not in ("original", "train"):
             raise ValueError(
                 f"expected dir_structure 'original' or 'train', received {dir_structure!r}"
@@ -116,12 +110,12 @@ class ILSVRC12Files(LabelledFiles):
         seed: int = 0,
         on_error: OnError = "raise",
     ):
-        if name not in PARTS:
-            raise ValueError(f"expected one of {PARTS}, received {name!r}")
+        check_part(name, PARTS)
         folder = checked_folder(Path(dir).expanduser() / name, f"ILSVRC12's {name} images")
         if dir_structure is None:
-            known = name != "val"
-            dir_structure = "original" if known else ILSVRCMeta.guess_dir_structure(folder)
+            dir_structure = "original"
+            if name == "val":
+                dir_structure = ILSVRCMeta.guess_dir_structure(folder)
         files = ILSVRCMeta(meta_dir).get_image_list(name, dir_structure)
         super().__init__(files, folder, shuffle_train(name, shuffle), seed, on_error)
         if files and not (folder / files[0][0]).is_file():

@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from towerpack.dataflow.dataset.download import check_part
 from towerpack.dataflow.format.images import read_image
 from towerpack.dataflow.format.records import OnError, RecordSource
-from towerpack.dataflow.shuffled_source import shuffle_train
-
-TINY_ADDRESS = "https://cs231n.stanford.edu/tiny-imagenet-200.zip"
-PLACES_ADDRESS = "http://data.csail.mit.edu/places/places365/places365standard_easyformat.tar"
+from towerpack.dataflow.source.stored import shuffle_train
 
 
 class LabelledFiles(RecordSource):
@@ -56,12 +54,13 @@ def checked_folder(path: Path, what: str) -> Path:
     return path
 
 
-class TinyImageNet(LabelledImages):
-    """TinyImageNet as `[64x64x3 uint8 BGR, label]`; `name` is 'train' or 'val'.
+class UnpackedImages(LabelledImages):
+    """Base of the sets that are not downloaded: `dir` is the unpacked archive of `address`.
 
-    `dir` is the unpacked `tiny-imagenet-200`; it is not downloaded. Labels are the positions in its
-    `wnids.txt`. Random access; every image once per epoch; only 'train' is shuffled by default.
+    Random access; every image once per epoch; only 'train' is shuffled by default.
     """
+
+    address: str
 
     def __init__(
         self,
@@ -72,30 +71,41 @@ class TinyImageNet(LabelledImages):
         seed: int = 0,
         on_error: OnError = "raise",
     ):
-        if name not in ("train", "val"):
-            raise ValueError(f"expected 'train' or 'val', received {name!r} ('test' has no labels)")
-        root = checked_folder(Path(dir).expanduser(), f"the content of {TINY_ADDRESS}")
+        check_part(name, ("train", "val"))
+        root = checked_folder(Path(dir).expanduser(), f"the content of {self.address}")
+        files = self._list(root, name)
+        super().__init__(files, root, shuffle_train(name, shuffle), seed, on_error)
+
+    def _list(self, root: Path, name: str) -> list[tuple[str, int]]:
+        """The files of a part, relative to `root`, and their labels."""
+        raise NotImplementedError
+
+
+class TinyImageNet(UnpackedImages):
+    """TinyImageNet as `[64x64x3 uint8 BGR, label]`; `name` is 'train' or 'val'.
+
+    `dir` is the unpacked `tiny-imagenet-200`; it is not downloaded. Labels are the positions in its
+    `wnids.txt`; the 'test' part has none. Random access; every image once per epoch; only 'train'
+    is shuffled by default.
+    """
+
+    address = "https://cs231n.stanford.edu/tiny-imagenet-200.zip"
+
+    def _list(self, root: Path, name: str) -> list[tuple[str, int]]:
         synsets = (root / "wnids.txt").read_text().split()
         labels = {synset: label for label, synset in enumerate(synsets)}
-        files = _train_files(root, labels) if name == "train" else _val_files(root, labels)
-        super().__init__(files, root / name, shuffle_train(name, shuffle), seed, on_error)
+        if name == "train":
+            return [
+                (f"train/{synset}/images/{path.name}", label)
+                for synset, label in labels.items()
+                for path in sorted((root / "train" / synset / "images").glob("*.JPEG"))
+            ]
+        lines = (root / "val" / "val_annotations.txt").read_text().splitlines()
+        fields = [line.split("\t") for line in lines if line.strip()]
+        return [(f"val/images/{field[0]}", labels[field[1]]) for field in fields]
 
 
-def _train_files(root: Path, labels: dict[str, int]) -> list[tuple[str, int]]:
-    files = []
-    for synset, label in labels.items():
-        for path in sorted((root / "train" / synset / "images").glob("*.JPEG")):
-            files.append((f"{synset}/images/{path.name}", label))
-    return files
-
-
-def _val_files(root: Path, labels: dict[str, int]) -> list[tuple[str, int]]:
-    lines = (root / "val" / "val_annotations.txt").read_text().splitlines()
-    parts = [line.split("\t") for line in lines if line.strip()]
-    return [(f"images/{part[0]}", labels[part[1]]) for part in parts]
-
-
-class Places365Standard(LabelledImages):
+class Places365Standard(UnpackedImages):
     """Places365-Standard as `[HxWx3 uint8 BGR, label]`; `name` is 'train' or 'val'.
 
     `dir` is the unpacked "easy directory structure": `train.txt` and `val.txt`, with lines like
@@ -104,18 +114,9 @@ class Places365Standard(LabelledImages):
     default.
     """
 
-    def __init__(
-        self,
-        dir: str | Path,
-        name: str,
-        shuffle: bool | None = None,
-        *,
-        seed: int = 0,
-        on_error: OnError = "raise",
-    ):
-        if name not in ("train", "val"):
-            raise ValueError(f"expected 'train' or 'val', received {name!r}")
-        root = checked_folder(Path(dir).expanduser(), f"the content of {PLACES_ADDRESS}")
+    address = "http://data.csail.mit.edu/places/places365/places365standard_easyformat.tar"
+
+    def _list(self, root: Path, name: str) -> list[tuple[str, int]]:
         train = _classes(root, "train")
         self.label_names = sorted({kind for _, kind in train})
         labels = {kind: label for label, kind in enumerate(self.label_names)}
@@ -123,8 +124,7 @@ class Places365Standard(LabelledImages):
         unknown = sorted({kind for _, kind in chosen} - set(labels))
         if unknown:
             raise ValueError(f"{root / name}.txt has classes that train.txt lacks: {unknown[:5]}")
-        files = [(file, labels[kind]) for file, kind in chosen]
-        super().__init__(files, root, shuffle_train(name, shuffle), seed, on_error)
+        return [(file, labels[kind]) for file, kind in chosen]
 
     def get_label_names(self) -> list[str]:
         """The names of the classes, by label."""

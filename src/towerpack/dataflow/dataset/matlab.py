@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 
 from towerpack.core.optional import require
-from towerpack.dataflow.dataset.download import fetched, get_dataset_path, unpacked
+from towerpack.dataflow.dataset.download import check_part, fetched, mean_image, place_of, unpacked
 from towerpack.dataflow.format.images import read_image
 from towerpack.dataflow.format.records import OnError, RecordSource
-from towerpack.dataflow.from_arrays import DataFromArrays
-from towerpack.dataflow.shuffled_source import shuffle_train
+from towerpack.dataflow.source.stored import DataFromArrays, shuffle_train
 
-# Its server has no https; the checksums decide.
+# The server has no https, so the checksums are essential.
 SVHN_ADDRESS = "http://ufldl.stanford.edu/housenumbers/"
-# As TensorFlow Datasets and torchvision have them.
+# The same as in TensorFlow Datasets and torchvision.
 SVHN_SHA256 = {
     "train": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
     "test": "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
@@ -49,6 +48,16 @@ def read_mat(path: Path) -> dict[str, Any]:
         ) from error
 
 
+def _fetched_mat(
+    address: str, dir: str | Path | None, folder: str, sha256: str | None = None
+) -> dict[str, Any]:
+    """The variables of a MATLAB file in `dir`, or in `folder`, where it is downloaded to."""
+    place = place_of(dir, folder)
+    path = place / address.rpartition("/")[2]
+    missing, advice = f"{place} has no {path.name}", f"fetch {address} into {place}"
+    return read_mat(fetched(path, [address], sha256, dir is not None, missing, advice))
+
+
 class SVHNDigit(DataFromArrays):
     """SVHN's cropped digits, `[32x32x3 uint8 RGB, label 0..9]`; 'train', 'test' or 'extra'.
 
@@ -65,7 +74,6 @@ class SVHNDigit(DataFromArrays):
         *,
         seed: int = 0,
     ):
-        self._data_dir = data_dir
         images, labels = _load_svhn(name, data_dir)
         super().__init__(images, labels, shuffle=shuffle_train(name, shuffle), seed=seed)
 
@@ -74,20 +82,13 @@ class SVHNDigit(DataFromArrays):
         names: tuple[str, ...] = ("train", "test", "extra"), data_dir: str | Path | None = None
     ) -> np.ndarray:
         """The mean image of these parts, 32x32x3 float32."""
-        parts = [_load_svhn(name, data_dir)[0] for name in names]
-        total = sum(part.sum(axis=0, dtype=np.float64) for part in parts)
-        return (total / sum(map(len, parts))).astype(np.float32)
+        return mean_image([_load_svhn(name, data_dir)[0] for name in names])
 
 
 def _load_svhn(name: str, data_dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
-    if name not in SVHN_SHA256:
-        raise ValueError(f"expected 'train', 'test' or 'extra', received {name!r}")
-    file = f"{name}_32x32.mat"
-    place = Path(data_dir).expanduser() if data_dir is not None else get_dataset_path("svhn_data")
-    missing, advice = f"{place} has no {file}", f"fetch {SVHN_ADDRESS}{file} into {place}"
-    given = data_dir is not None
-    path = fetched(place / file, [SVHN_ADDRESS + file], SVHN_SHA256[name], given, missing, advice)
-    content = read_mat(path)
+    check_part(name, SVHN_SHA256)
+    address = f"{SVHN_ADDRESS}{name}_32x32.mat"
+    content = _fetched_mat(address, data_dir, "svhn_data", SVHN_SHA256[name])
     labels = content["y"].reshape(-1).astype(np.int32)
     labels[labels == 10] = 0
     return np.ascontiguousarray(content["X"].transpose(3, 0, 1, 2)), labels
@@ -108,9 +109,8 @@ class Caltech101Silhouettes(DataFromArrays):
         *,
         seed: int = 0,
     ):
-        if name not in ("train", "val", "test"):
-            raise ValueError(f"expected 'train', 'val' or 'test', received {name!r}")
-        content = read_mat(_find_caltech(dir))
+        check_part(name, ("train", "val", "test"))
+        content = _fetched_mat(CALTECH_ADDRESS, dir, "caltech101_data")
         pixels = content[f"{name}_data"].reshape(-1, CALTECH_SIDE, CALTECH_SIDE)
         # MATLAB stores images column by column.
         images = np.ascontiguousarray(pixels.transpose(0, 2, 1), np.float32)
@@ -121,13 +121,6 @@ class Caltech101Silhouettes(DataFromArrays):
     def get_label_names(self) -> list[str]:
         """The names of the 101 classes."""
         return list(self._names)
-
-
-def _find_caltech(dir: str | Path | None) -> Path:
-    place = Path(dir).expanduser() if dir is not None else get_dataset_path("caltech101_data")
-    path = place / CALTECH_ADDRESS.rpartition("/")[2]
-    missing, advice = f"{place} has no {path.name}", f"fetch {CALTECH_ADDRESS} into {place}"
-    return fetched(path, [CALTECH_ADDRESS], None, dir is not None, missing, advice)
 
 
 class BSDS500(RecordSource):
@@ -149,11 +142,10 @@ class BSDS500(RecordSource):
         on_error: OnError = "raise",
     ):
         super().__init__(shuffle_train(name, shuffle), seed, on_error)
-        if name not in ("train", "val", "test"):
-            raise ValueError(f"expected 'train', 'val' or 'test', received {name!r}")
-        given = data_dir is not None
-        place = Path(data_dir).expanduser() if data_dir else get_dataset_path("bsds500_data")
-        data = unpacked(place, "BSR", BSDS_ADDRESSES, None, given) / "BSDS500" / "data"
+        check_part(name, ("train", "val", "test"))
+        place = place_of(data_dir, "bsds500_data")
+        folder = unpacked(place, "BSR", BSDS_ADDRESSES, None, data_dir is not None)
+        data = folder / "BSDS500" / "data"
         self.images = sorted((data / "images" / name).glob("*.jpg"))
         if not self.images:
             raise FileNotFoundError(f"{data / 'images' / name} has no .jpg files")

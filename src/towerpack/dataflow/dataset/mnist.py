@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from towerpack.core.files import DownloadError, download
-from towerpack.dataflow.base import Pass
-from towerpack.dataflow.dataset.download import get_dataset_path
-from towerpack.dataflow.shuffled_source import ShuffledSource, shuffle_train
+from towerpack.dataflow.dataset.download import check_part, place_of
+from towerpack.dataflow.epoch import Epoch
+from towerpack.dataflow.source.stored import ShuffledSource, shuffle_train
 
 UNSIGNED_BYTES = 0x08  # the one element type that these data sets use
 _SCALE = np.float32(1 / 255)
@@ -40,76 +40,75 @@ class GrayImages(ShuffledSource):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def read(self, row: int) -> Any:
+    def stored(self, row: int) -> Any:
         return [self.images[row] * _SCALE, self.labels[row]]
 
-    def read_rows(self, rows: np.ndarray) -> list[Any]:
+    def stored_rows(self, rows: np.ndarray) -> list[Any]:
         images = self.images[rows] * _SCALE
         return [[image, label] for image, label in zip(images, self.labels[rows], strict=True)]
 
-    def gather(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Any:
-        rows = self.rows(indices, pass_)
-        images = pass_.allocate((len(rows), *self.images.shape[1:]), np.dtype(np.float32))
-        labels = pass_.allocate((len(rows),), self.labels.dtype)
+    def gather(self, indices: Sequence[int] | np.ndarray, epoch: Epoch) -> Any:
+        rows = self.places(indices, epoch)
+        images = epoch.allocate((len(rows), *self.images.shape[1:]), np.dtype(np.float32))
+        labels = epoch.allocate((len(rows),), self.labels.dtype)
         np.multiply(self.images[rows], _SCALE, out=images)
         return [images, np.take(self.labels, rows, out=labels, mode="clip")]
 
 
-@dataclass(frozen=True)
-class IdxFile:
-    """One file of the set, with the SHA-256 sums of its content and of its `.gz` as published."""
-
-    name: str
-    sha256: str
-    gz_sha256: str
+IDX_FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
 
 
 @dataclass(frozen=True)
 class IdxSet:
-    """The files of a data set, where they are searched for, and where they come from."""
+    """A data set of four IDX files: where they are searched for, and where they come from."""
 
     title: str
     folder: str  # in the directory of the data sets
     addresses: tuple[str, ...]
-    files: dict[str, tuple[IdxFile, IdxFile]]  # images and labels of each part
+    sha256: dict[str, str]  # of each file, raw and `.gz`; '-ubyte' is left out of the names
     advice: str
     also_in: tuple[Path, ...] = ()  # directories that are read but never written
 
     def load(self, name: str, dir: str | Path | None) -> tuple[np.ndarray, np.ndarray]:
         """The images and labels of a part, from `dir` if given, else from the cache or the network.
 
-        The checksum of the content decides: it is this data set, or an error.
+        The checksum of each file's content is compared.
         """
-        if name not in self.files:
-            raise ValueError(f"expected 'train' or 'test', received {name!r}")
-        images, labels = (self._load(file, dir) for file in self.files[name])
+        check_part(name, IDX_FILES)
+        images, labels = (self._load(file, dir) for file in IDX_FILES[name])
         return images, labels
 
-    def _load(self, file: IdxFile, dir: str | Path | None) -> np.ndarray:
+    def _load(self, file: str, dir: str | Path | None) -> np.ndarray:
         path = self._find(file, dir)
         content = read_idx(path)
-        found = hashlib.sha256(content).hexdigest()
-        if found != file.sha256:
+        expected, found = self._sum_of(file), hashlib.sha256(content).hexdigest()
+        if found != expected:
             raise ValueError(
-                f"{path} is not {self.title}'s {file.name}: expected content of sha256 "
-                f"{file.sha256}, received {found}; delete it and fetch it again"
+                f"{path} is not {self.title}'s {file}: expected content of sha256 {expected}, "
+                f"received {found}; delete it and fetch it again"
             )
         return parse_idx(content, str(path))
 
-    def _find(self, file: IdxFile, dir: str | Path | None) -> Path:
-        cache = get_dataset_path(self.folder)
-        places = [Path(dir).expanduser()] if dir is not None else [cache, *self.also_in]
-        for place in places:
-            for name in (file.name, f"{file.name}.gz"):
+    def _sum_of(self, file: str) -> str:
+        return self.sha256[file.replace("-ubyte", "")]
+
+    def _find(self, file: str, dir: str | Path | None) -> Path:
+        packed = f"{file}.gz"
+        cache = place_of(dir, self.folder)
+        for place in (cache, *(self.also_in if dir is None else ())):
+            for name in (file, packed):
                 if (place / name).is_file():
                     return place / name
-        names = ", ".join(f"{file.name}.gz" for files in self.files.values() for file in files)
-        advice = f"put {names} (or the same without .gz) into {places[0]}, or {self.advice}"
+        names = ", ".join(f"{name}.gz" for files in IDX_FILES.values() for name in files)
+        advice = f"put {names} (or the same without .gz) into {cache}, or {self.advice}"
         if dir is not None:
-            raise FileNotFoundError(f"{places[0]} has no {file.name}[.gz]; {advice}")
-        name = f"{file.name}.gz"
+            raise FileNotFoundError(f"{cache} has no {file}[.gz]; {advice}")
+        addresses = [url + packed for url in self.addresses]
         try:
-            return download([url + name for url in self.addresses], cache / name, file.gz_sha256)
+            return download(addresses, cache / packed, self._sum_of(packed))
         except DownloadError as error:
             raise DownloadError(f"{error}\n{advice}") from error
 
@@ -149,44 +148,25 @@ def parse_idx(content: bytes, name: str) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-# The authors' own address first; it is often closed, and the second is the mirror of the Common
-# Visual Data Foundation. The checksums decide what is accepted from either.
+# The authors' own address, which is often closed, and the mirror of the Common Visual Data
+# Foundation. The checksums make either of them safe.
 MNIST = IdxSet(
     "MNIST",
     "mnist_data",
-    (
-        "https://yann.lecun.com/exdb/mnist/",
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    ),
+    ("https://yann.lecun.com/exdb/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
     {
-        "train": (
-            IdxFile(
-                "train-images-idx3-ubyte",
-                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-            ),
-            IdxFile(
-                "train-labels-idx1-ubyte",
-                "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-            ),
-        ),
-        "test": (
-            IdxFile(
-                "t10k-images-idx3-ubyte",
-                "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-            ),
-            IdxFile(
-                "t10k-labels-idx1-ubyte",
-                "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-            ),
-        ),
+        "train-images-idx3": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "train-images-idx3.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        "train-labels-idx1": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "train-labels-idx1.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        "t10k-images-idx3": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "t10k-images-idx3.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        "t10k-labels-idx1": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        "t10k-labels-idx1.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
     },
     "use dataset.MnistSample, which ships with towerpack",
 )
-# Keras' copy first, since the authors' server has no https; the checksums decide.
+# Keras' copy first, since the authors' server has no https; the checksums make both safe.
 FASHION_MNIST = IdxSet(
     "Fashion-MNIST",
     "fashion_mnist_data",
@@ -195,30 +175,14 @@ FASHION_MNIST = IdxSet(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     ),
     {
-        "train": (
-            IdxFile(
-                "train-images-idx3-ubyte",
-                "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-                "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-            ),
-            IdxFile(
-                "train-labels-idx1-ubyte",
-                "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-                "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-            ),
-        ),
-        "test": (
-            IdxFile(
-                "t10k-images-idx3-ubyte",
-                "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-                "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-            ),
-            IdxFile(
-                "t10k-labels-idx1-ubyte",
-                "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-                "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-            ),
-        ),
+        "train-images-idx3": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "train-images-idx3.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        "train-labels-idx1": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "train-labels-idx1.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        "t10k-images-idx3": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "t10k-images-idx3.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        "t10k-labels-idx1": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+        "t10k-labels-idx1.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
     },
     "install the Debian package dataset-fashion-mnist",
     (Path("/usr/share/datasets/fashion-mnist"),),  # where that package puts the files
@@ -229,26 +193,30 @@ FASHION_LABELS = (
 )
 
 
-class Mnist(GrayImages):
+class IdxImages(GrayImages):
+    """Base of the sets in IDX files; a subclass states which one is its `kind`."""
+
+    kind: IdxSet
+
+    def __init__(
+        self, name: str, shuffle: bool | None = None, dir: str | Path | None = None, seed: int = 0
+    ):
+        super().__init__(*self.kind.load(name, dir), shuffle_train(name, shuffle), seed)
+
+
+class Mnist(IdxImages):
     """The full MNIST, `[28x28 float32 0..1, label]`; `name` is 'train' or 'test'.
 
     Random access; every image once per epoch; only 'train' is shuffled by default. The four files,
     raw or `.gz`, are read from `dir`, else from `get_dataset_path('mnist_data')`, where missing
-    ones are downloaded to. Their SHA-256 sums are checked: it is MNIST, or an error. `MnistSample`
-    is a small part of it that needs no download.
+    ones are downloaded to. Their SHA-256 sums are compared. `MnistSample` is a small part of MNIST
+    that needs no download.
     """
 
-    def __init__(
-        self,
-        name: str,
-        shuffle: bool | None = None,
-        dir: str | Path | None = None,
-        seed: int = 0,
-    ):
-        super().__init__(*MNIST.load(name, dir), shuffle_train(name, shuffle), seed)
+    kind = MNIST
 
 
-class FashionMnist(GrayImages):
+class FashionMnist(IdxImages):
     """Fashion-MNIST, `[28x28 float32 0..1, label]`; `name` is 'train' or 'test'.
 
     Random access; every image once per epoch; only 'train' is shuffled by default. The files are
@@ -256,14 +224,7 @@ class FashionMnist(GrayImages):
     `dataset-fashion-mnist` puts them, else downloaded. Their checksums are compared.
     """
 
-    def __init__(
-        self,
-        name: str,
-        shuffle: bool | None = None,
-        dir: str | Path | None = None,
-        seed: int = 0,
-    ):
-        super().__init__(*FASHION_MNIST.load(name, dir), shuffle_train(name, shuffle), seed)
+    kind = FASHION_MNIST
 
     @staticmethod
     def get_label_names() -> list[str]:
@@ -278,9 +239,10 @@ SAMPLE_SIZES = {"train": 5_000, "test": 1_000}
 class MnistSample(GrayImages):
     """The first 5,000 training or 1,000 test images of MNIST; `name` is 'train' or 'test'.
 
-    Datapoints are `[28x28 float32 0..1, label]`, as of `Mnist`. Random access; every image once per
-    epoch; only 'train' is shuffled by default. It ships with the package (less than 1 MB) and needs
-    no network. Origin and licence (CC BY-SA 3.0) are in `mnist_sample.LICENSE.md` next to the file.
+    Datapoints are `[28x28 float32 0..1, label]`, like those of `Mnist`. Random access; every image
+    once per epoch; only 'train' is shuffled by default. It ships with the package (less than 1 MB)
+    and needs no network. Origin and licence (CC BY-SA 3.0) are in `mnist_sample.LICENSE.md` next to
+    the file.
 
     >>> digits = MnistSample('test', shuffle=False)
     >>> image, label = digits[0]
@@ -289,8 +251,7 @@ class MnistSample(GrayImages):
     """
 
     def __init__(self, name: str, shuffle: bool | None = None, seed: int = 0):
-        if name not in SAMPLE_SIZES:
-            raise ValueError(f"expected 'train' or 'test', received {name!r}")
+        check_part(name, SAMPLE_SIZES)
         with (
             resources.files(__package__).joinpath(SAMPLE_FILE).open("rb") as file,
             np.load(file, allow_pickle=False) as arrays,

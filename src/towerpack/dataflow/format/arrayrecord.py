@@ -13,14 +13,16 @@ import numpy as np
 from towerpack.core import codec
 from towerpack.core.optional import require
 from towerpack.dataflow.base import DataFlow
-from towerpack.dataflow.format.files import (
-    CorruptRecord,
-    Paths,
-    PerProcess,
-    atomic_path,
-    file_list,
+from towerpack.dataflow.format.files import CorruptRecord, Paths, PerProcess, atomic_path, file_list
+from towerpack.dataflow.format.records import (
+    OWN_STARTS,
+    Format,
+    OnError,
+    RecordSource,
+    Stored,
+    decode_record,
+    encode_records,
 )
-from towerpack.dataflow.format.records import OnError, RecordSource, encode_records
 
 MODULE = "array_record.python.array_record_module"
 RANDOM_ACCESS = "readahead_buffer_size:0,max_parallelism:0"  # the library's advice for it
@@ -95,3 +97,20 @@ def write_arrayrecord(
         finally:
             writer.close()
     return path
+
+
+def _open_stored(path: Path, on_error: OnError) -> Stored:
+    flow = ArrayRecordData(path, decoder=_decode_if_ours, on_error=on_error)
+    return Stored("ArrayRecord", flow)
+
+
+def _decode_if_ours(record: bytes, name: str) -> Any:
+    return decode_record(bytearray(record), name) if record.startswith(OWN_STARTS) else record
+
+
+FORMAT = Format(
+    "ArrayRecord",
+    _open_stored,
+    endings=(".arrayrecord", ".array_record", ".riegeli"),
+    writers={".arrayrecord": write_arrayrecord},
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from towerpack.core.optional import require
 from towerpack.dataflow.format import proto
 from towerpack.dataflow.format.files import CorruptRecord
 from towerpack.dataflow.format.images import decode_image
-from towerpack.dataflow.format.lmdb import LMDBData
-from towerpack.dataflow.format.records import OnError
+from towerpack.dataflow.format.lmdb import LMDBData, LMDBRecords, LMDBSerializer, is_lmdb
+from towerpack.dataflow.format.records import OWN_STARTS, Format, OnError, Stored
 
 
 class CaffeLMDB(LMDBData):
@@ -23,18 +22,6 @@ class CaffeLMDB(LMDBData):
     Random access; every record once per epoch. Datums are raw or encoded (JPEG, PNG); those of
     floats give float32. Caffe itself is not needed: `proto` declares the message.
     """
-
-    def __init__(
-        self,
-        path: str | Path,
-        shuffle: bool = False,
-        keys: Iterable[bytes | str] | str | None = None,
-        *,
-        seed: int = 0,
-        on_error: OnError = "raise",
-    ):
-        proto.datum_class()  # without protobuf, this raises the error
-        super().__init__(path, shuffle, keys, seed=seed, on_error=on_error)
 
     def load(self, row: int) -> Any:
         _, value = super().load(row)
@@ -63,20 +50,32 @@ def decode_datum(value: bytes, name: str = "the datum") -> list[Any]:
     return [np.ascontiguousarray(pixels.reshape(shape).transpose(1, 2, 0)), int(datum.label)]
 
 
-def encode_datum(image: np.ndarray, label: int = 0) -> bytes:
-    """A `caffe.Datum` with the raw pixels of an HxWxC or HxW uint8 image."""
-    image = np.asarray(image)
-    if image.ndim == 2:
-        image = image[:, :, np.newaxis]
-    if image.ndim != 3 or image.dtype != np.uint8:
-        raise ValueError(
-            f"expected an HxW or HxWxC uint8 image, received {image.dtype} of shape {image.shape}"
-        )
-    datum = proto.datum_class()(
-        channels=image.shape[2],
-        height=image.shape[0],
-        width=image.shape[1],
-        data=image.transpose(2, 0, 1).tobytes(),
-        label=int(label),
-    )
-    return datum.SerializeToString()
+def open_lmdb(path: Path, on_error: OnError) -> Stored:
+    """Opens an LMDB file by the first bytes of its records."""
+    raw = LMDBData(path, on_error=on_error)
+    # Both the first and the last record, since one of them may be damaged.
+    ends = [_record(raw, row) for row in {0, raw.count() - 1} if raw.count()]
+    if any(record.startswith(OWN_STARTS) for record in ends):
+        return Stored("LMDB of datapoints", LMDBRecords(path, on_error=on_error))
+    if any(ends) and _is_datum(path):
+        return Stored("LMDB of Caffe", CaffeLMDB(path, on_error=on_error))
+    return Stored("LMDB of raw records", raw)
+
+
+def _record(raw: LMDBData, row: int) -> bytes:
+    """The bytes of a record; empty if it is damaged."""
+    try:
+        return raw.load(row)[1]
+    except CorruptRecord:
+        return b""
+
+
+def _is_datum(path: Path) -> bool:
+    try:
+        CaffeLMDB(path).load(0)
+    except (CorruptRecord, ImportError):
+        return False
+    return True
+
+
+LMDB = Format("LMDB", open_lmdb, is_head=is_lmdb, writers={".lmdb": LMDBSerializer.save})

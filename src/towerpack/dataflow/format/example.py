@@ -13,22 +13,37 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from towerpack.core.optional import require
 from towerpack.core.progress import track
-from towerpack.dataflow.base import DataFlow, as_flow
+from towerpack.dataflow.base import DataFlow
 from towerpack.dataflow.format import proto
 from towerpack.dataflow.format.files import CorruptRecord, Paths, shard_paths
 from towerpack.dataflow.format.images import decode_image, encode_image
-from towerpack.dataflow.format.records import OnError, components
-from towerpack.dataflow.format.tfrecord import TFRecordData, write_tfrecord
+from towerpack.dataflow.format.records import (
+    OWN_STARTS,
+    Format,
+    OnError,
+    Stored,
+    components,
+    decode_record,
+)
+from towerpack.dataflow.format.tfrecord import (
+    GZIP_START,
+    TFRecordData,
+    TFRecordSerializer,
+    is_tfrecord,
+    write_tfrecord,
+)
+from towerpack.dataflow.source.iterable import as_flow
 
 Kind = Literal["int64_list", "float_list", "bytes_list"]
+KINDS: tuple[Kind, ...] = ("bytes_list", "float_list", "int64_list")
 INT64 = np.iinfo(np.int64)
-DTYPES = {"int64_list": np.int64, "float_list": np.float32}
+DTYPES: dict[Kind | None, Any] = {"int64_list": np.int64, "float_list": np.float32}
 
 
 class Feature(Protocol):
@@ -127,9 +142,7 @@ class RawFeature:
     shape: tuple[int, ...]
     dtype: Any
 
-    @property
-    def kind(self) -> Kind:
-        return "bytes_list"
+    kind: ClassVar[Kind] = "bytes_list"
 
     def read(self, values: Sequence[Any] | None, name: str) -> Any:
         dtype = np.dtype(self.dtype).newbyteorder("<")
@@ -162,9 +175,7 @@ class ImageFeature:
     format: Literal["png", "jpeg"] = "png"
     quality: int = 95
 
-    @property
-    def kind(self) -> Kind:
-        return "bytes_list"
+    kind: ClassVar[Kind] = "bytes_list"
 
     def read(self, values: Sequence[Any] | None, name: str) -> Any:
         if values is None or len(values) != 1:
@@ -180,10 +191,7 @@ class ImageFeature:
                 f"{name}: expected an HxW, HxWx1 or HxWx3 uint8 image, received {image.dtype} of "
                 f"shape {image.shape}"
             )
-        encoded = encode_image(image, self.format, self.rgb, self.quality)
-        if encoded is None:
-            raise ValueError(f"{name} of shape {image.shape} could not be encoded")
-        return [encoded]
+        return [encode_image(image, self.format, self.rgb, self.quality)]
 
 
 Features = Mapping[str, Feature]
@@ -238,55 +246,52 @@ def encode_example(datapoint: Mapping[str, Any], features: Features) -> bytes:
     if missing:
         raise ValueError(f"the datapoint lacks {missing}; it has {sorted(datapoint)}")
     example = proto.example_class()()
-    for name, feature in features.items():
-        stored = getattr(example.features.feature[name], feature.kind)
+    for name in sorted(features):  # equal datapoints give equal bytes
+        feature = features[name]
+        entry = example.features.feature.add(key=name)
+        stored = getattr(entry.value, feature.kind)
         stored.value.extend(feature.write(datapoint[name], f"component {name!r}"))
         stored.SetInParent()  # stores an empty list too
-    # Sorted, so that equal datapoints give equal bytes.
-    return example.SerializeToString(deterministic=True)
+    return example.SerializeToString()
 
 
-def decode_example(record: Any, features: Features, name: str = "the record") -> dict[str, Any]:
-    """The components of a serialized Example; `CorruptRecord` names one that does not fit."""
+def decode_example(record: Any, name: str, features: Features) -> dict[str, Any]:
+    """The components of a serialized Example; `CorruptRecord` names one that does not match."""
     stored = _parsed(record, name)
     datapoint = {}
     for key, feature in features.items():
-        where, values = f"{name}, feature {key!r}", None
-        if key in stored:
-            kind = stored[key].WhichOneof("kind")
-            if kind is not None and kind != feature.kind:
-                raise CorruptRecord(f"{where}: expected {feature.kind}, received {kind}")
-            values = getattr(stored[key], feature.kind).value
+        where = f"{name}, feature {key!r}"
+        kind, values = stored.get(key, (None, None))
+        if kind not in (None, feature.kind):
+            raise CorruptRecord(f"{where}: expected {feature.kind}, received {kind}")
         datapoint[key] = feature.read(values, where)
     return datapoint
 
 
 def decode_any_example(record: Any, name: str = "the record") -> dict[str, Any]:
-    """Everything in a serialized Example as it is stored: one value alone, or several.
+    """Everything in a serialized Example as it is stored: a single value, or several.
 
     For inspecting files whose features are unknown.
     """
-    stored = _parsed(record, name)
     datapoint: dict[str, Any] = {}
-    for key in sorted(stored):
-        kind = stored[key].WhichOneof("kind")
-        values = list(getattr(stored[key], kind).value) if kind else []
-        if kind in DTYPES:
-            datapoint[key] = np.array(values, DTYPES[kind])
-            if len(values) == 1:
-                datapoint[key] = datapoint[key][0]
-        else:
-            datapoint[key] = values[0] if len(values) == 1 else values
+    for key, (kind, stored) in sorted(_parsed(record, name).items()):
+        values = np.array(stored, DTYPES[kind]) if kind in DTYPES else list(stored or ())
+        datapoint[key] = values[0] if len(values) == 1 else values
     return datapoint
 
 
-def _parsed(record: Any, name: str) -> Any:
-    """The features of a serialized Example by name."""
+def _parsed(record: Any, name: str) -> dict[str, tuple[Kind | None, Any]]:
+    """For each feature of a serialized Example, which of the lists it has, and that list."""
     message = require("google.protobuf.message", extra=proto.EXTRA)
     try:
-        return proto.example_class().FromString(bytes(record)).features.feature
+        entries = proto.example_class().FromString(bytes(record)).features.feature
     except message.DecodeError as error:
         raise CorruptRecord(f"{name} is not a tf.train.Example: {error}") from error
+    found: dict[str, tuple[Kind | None, Any]] = {}
+    for entry in entries:
+        kind = next((kind for kind in KINDS if entry.value.HasField(kind)), None)
+        found[entry.key] = kind, getattr(entry.value, kind).value if kind else ()
+    return found
 
 
 def _objects(values: Any) -> np.ndarray:
@@ -317,12 +322,8 @@ class ExampleData(TFRecordData):
     ):
         proto.example_class()  # without protobuf, this raises the error
         self.features = dict(features)
-        decoder = functools.partial(_decode, self.features)
+        decoder = functools.partial(decode_example, features=self.features)
         super().__init__(paths, shuffle, decoder, size=size, seed=seed, on_error=on_error)
-
-
-def _decode(features: Features, record: Any, name: str) -> Any:
-    return decode_example(record, features, name)
 
 
 def write_examples(
@@ -352,3 +353,20 @@ def write_examples(
                 error.add_note(f"in datapoint {i}")
                 raise
     return paths
+
+
+def _open_tfrecord(path: Path, on_error: OnError) -> Stored:
+    first = next(iter(TFRecordData(path, on_error="skip")), b"")
+    if first.startswith(OWN_STARTS):
+        flow = TFRecordData(path, decoder=decode_record, on_error=on_error)
+        return Stored("TFRecord of datapoints", flow)
+    flow = TFRecordData(path, decoder=decode_any_example, on_error=on_error)
+    return Stored("TFRecord of tf.train.Example", flow)
+
+
+TFRECORD = Format(
+    "TFRecord",
+    _open_tfrecord,
+    is_head=lambda head: head.startswith(GZIP_START) or is_tfrecord(head),
+    writers=dict.fromkeys((".tfrecord", ".tfrecords"), TFRecordSerializer.save),
+)

@@ -1,4 +1,4 @@
-"""Files under the readers and writers: which ones, opened per process, read by offset, replaced."""
+"""What readers and writers share: lists of files, handles per process, reads by offset."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def name_of(what: Name) -> str:
 
 
 def file_list(paths: Paths) -> list[Path]:
-    """The files that `paths` names; those of a pattern are sorted, and finding none is an error.
+    """Returns the files that `paths` names, those of a pattern sorted; no file is an error.
 
     >>> file_list(["b", "a"])
     [PosixPath('b'), PosixPath('a')]
@@ -48,7 +48,7 @@ def file_list(paths: Paths) -> list[Path]:
 
 
 def shard_paths(path: str | os.PathLike[str], shards: int) -> list[Path]:
-    """The file names of a data set's shards; a single shard has the name itself.
+    """Returns the file names of a data set's shards; a single shard has the name itself.
 
     >>> [str(path) for path in shard_paths("train.tfrecord", 2)]
     ['train.tfrecord-00000-of-00002', 'train.tfrecord-00001-of-00002']
@@ -79,9 +79,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 
 class PerProcess(Generic[T]):
-    """A handle that `open_()` makes on first use, in each process anew (in forked children too).
+    """A handle that each process opens on first use, by `open_()`; forked children open it again.
 
-    `open_` is sent to workers, the handle is not.
+    `open_` is sent to workers, but the handle is not.
 
     >>> handle = PerProcess(dict)
     >>> handle.get() is handle.get()
@@ -110,10 +110,10 @@ class PerProcess(Generic[T]):
 
 
 class FileAt:
-    """A file that is opened on first use, in each process anew, and read by offset.
+    """A file that each process opens on first use, and reads by offset.
 
-    It is not mapped into memory: when a mapped file is cut short, SIGBUS kills the process, while a
-    read merely returns fewer bytes. Threads may share it, since it keeps no position.
+    It is not mapped into memory: if a mapped file is truncated, SIGBUS kills the process, while a
+    read returns fewer bytes. Threads may share it, since it keeps no position.
     """
 
     def __init__(self, path: str | Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import os
@@ -14,9 +15,12 @@ import numpy as np
 
 from towerpack.core.optional import require
 from towerpack.core.progress import track
-from towerpack.dataflow.base import DataFlow, Pass, as_flow
+from towerpack.dataflow.base import DataFlow
+from towerpack.dataflow.epoch import Epoch
 from towerpack.dataflow.format.files import CorruptRecord, PerProcess, atomic_path
-from towerpack.dataflow.shuffled_source import ShuffledSource
+from towerpack.dataflow.format.records import Format, OnError, Stored, components
+from towerpack.dataflow.source.iterable import as_flow
+from towerpack.dataflow.source.stored import ShuffledSource
 from towerpack.dataflow.stacking import stack_rows
 
 # What h5py raises for damaged bytes, depending on where the damage is.
@@ -62,40 +66,38 @@ class HDF5Data(ShuffledSource):
     def _datasets(self) -> list[Any]:
         return self._handle.get()
 
-    def read(self, row: int) -> Any:
+    def stored(self, row: int) -> Any:
         try:
             return [data[row] for data in self._datasets]
         except H5PY_ERRORS as error:
             raise CorruptRecord(f"{self.path}, row {row}: {error}") from error
 
-    def read_rows(self, rows: np.ndarray) -> list[Any]:
-        return [list(row) for row in zip(*map(self._rows_of(rows), self._datasets), strict=True)]
+    def stored_rows(self, rows: np.ndarray) -> list[Any]:
+        columns = [self._column(data, rows) for data in self._datasets]
+        return [list(row) for row in zip(*columns, strict=True)]
 
-    def gather(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> Any:
-        fetch = self._rows_of(self.rows(indices, pass_))
+    def gather(self, indices: Sequence[int] | np.ndarray, epoch: Epoch) -> Any:
+        rows = self.places(indices, epoch)
         batch = []
         for data in self._datasets:
-            found = fetch(data)
+            found = self._column(data, rows)
             if found.dtype.hasobject:  # text of different lengths
                 batch.append(found.astype(str if isinstance(found.flat[0], str) else bytes))
                 continue
-            out = pass_.allocate(found.shape, found.dtype)
+            out = epoch.allocate(found.shape, found.dtype)
             out[...] = found
             batch.append(out)
         return batch
 
-    def _rows_of(self, rows: np.ndarray) -> Any:
-        def fetch(data: Any) -> np.ndarray:
-            if isinstance(data, np.ndarray):
-                return data[rows]
-            # h5py requires each row once and in rising order.
-            unique, back = np.unique(rows, return_inverse=True)
-            try:
-                return data[unique][back]
-            except H5PY_ERRORS as error:
-                raise CorruptRecord(f"{self.path}, {data.name}: {error}") from error
-
-        return fetch
+    def _column(self, data: Any, rows: np.ndarray) -> np.ndarray:
+        if isinstance(data, np.ndarray):
+            return data[rows]
+        # h5py requires each row once and in rising order.
+        unique, back = np.unique(rows, return_inverse=True)
+        try:
+            return data[unique][back]
+        except H5PY_ERRORS as error:
+            raise CorruptRecord(f"{self.path}, {data.name}: {error}") from error
 
 
 def _open(path: Path, names: list[str], in_memory: bool) -> list[Any]:
@@ -107,22 +109,19 @@ def _open(path: Path, names: list[str], in_memory: bool) -> list[Any]:
         file = h5py.File(path, "r", locking=False)
     except H5PY_ERRORS as error:
         raise CorruptRecord(f"{path} is not an HDF5 file, or is truncated: {error}") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(file.close)
         try:
             datasets = [_dataset(h5py, file, name, path) for name in names]
         except (OSError, RuntimeError) as error:
             raise CorruptRecord(f"{path} is damaged: {error}") from error
         if not in_memory:
+            stack.pop_all()
             return datasets
         try:
-            loaded = [data[...] for data in datasets]
+            return [data[...] for data in datasets]
         except H5PY_ERRORS as error:
             raise CorruptRecord(f"{path} is damaged: {error}") from error
-    except BaseException:
-        file.close()
-        raise
-    file.close()
-    return loaded
 
 
 def _dataset(h5py: Any, file: Any, name: str, path: Path) -> Any:
@@ -142,7 +141,12 @@ def dataset_names(file: Any) -> list[str]:
 
 
 class HDF5Serializer:
-    """A flow's components as the datasets of an HDF5 file: all datapoints must have one shape."""
+    """A flow's components as the datasets of an HDF5 file: all datapoints must have one shape.
+
+    `load` gives the datapoints back as a flow with random access.
+    """
+
+    load = HDF5Data
 
     @staticmethod
     def save(
@@ -175,18 +179,6 @@ class HDF5Serializer:
                 raise ValueError(f"{path}: the flow is empty, but a dataset needs a shape")
             file.flush()
             sink.check()
-
-    @staticmethod
-    def load(
-        path: str | os.PathLike[str],
-        data_paths: Sequence[str],
-        shuffle: bool = False,
-        *,
-        in_memory: bool = True,
-        seed: int = 0,
-    ) -> HDF5Data:
-        """The stored datapoints as a flow with random access."""
-        return HDF5Data(Path(path), data_paths, shuffle, in_memory=in_memory, seed=seed)
 
 
 class _Sink(io.FileIO):
@@ -261,3 +253,31 @@ def _append(h5py: Any, file: Any, name: str, column: np.ndarray, count: int) -> 
         )
     data.resize(count + len(column), axis=0)
     data[count:] = column.astype(object) if text else column
+
+
+def _open_stored(path: Path, on_error: OnError) -> Stored:
+    h5py = require("h5py", extra="hdf5")
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            names = [name for name in dataset_names(file) if file[name].shape]
+    except H5PY_ERRORS as error:
+        raise CorruptRecord(f"{path} is damaged or truncated: {error}") from error
+    if not names:
+        raise ValueError(f"{path} has no datasets")
+    flow = HDF5Data(path, names, shuffle=False, in_memory=False)
+    return Stored("HDF5: " + ", ".join(names), flow)
+
+
+def _save_stored(flow: DataFlow, path: Path) -> None:
+    first = next(iter(flow), None)
+    if first is None:
+        raise ValueError("the flow is empty")
+    HDF5Serializer.save(flow, path, list(components(first)))
+
+
+FORMAT = Format(
+    "HDF5",
+    _open_stored,
+    is_head=lambda head: head.startswith(b"\x89HDF\r\n\x1a\n"),
+    writers=dict.fromkeys((".h5", ".hdf5"), _save_stored),
+)

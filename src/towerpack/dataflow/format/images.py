@@ -60,8 +60,9 @@ class ImageFromFile(RecordSource):
 
 
 class ImageFolder(ImageFromFile):
-    """Images in one folder for each class, as `[image, label]`; images are as of `ImageFromFile`.
+    """Images in one folder for each class, as `[image, label]`.
 
+    The images are those of `ImageFromFile`.
     Labels are 0, 1, ... in the order of the folders' names, which are in `classes`. To give a
     second folder the same labels, pass `classes=first.classes`. Subfolders of a class belong to it.
     Files without the extension of an image are left out and logged.
@@ -72,7 +73,7 @@ class ImageFolder(ImageFromFile):
     An unreadable file is an error that names it; with `on_error='skip'` it is left out, logged and
     counted. Random access; every file once per epoch.
 
-    `ImageFolder("pets", resize=224, part=(0, 0.9), shuffle=True)` has nine tenths for training.
+    `ImageFolder("pets", resize=224, part=(0, 0.9), shuffle=True)` holds nine tenths of each class.
     """
 
     def __init__(
@@ -161,16 +162,16 @@ def decode_image(data: Any, name: str = "the image", channel: int = 3, rgb: bool
     return image[:, :, np.newaxis] if image.ndim == 2 else image
 
 
-def encode_image(
-    image: np.ndarray, format: str, rgb: bool = True, quality: int = 95
-) -> bytes | None:
-    """Encodes a uint8 image as a file's bytes ('png', 'jpeg', ...); None if OpenCV cannot."""
+def encode_image(image: np.ndarray, format: str, rgb: bool = True, quality: int = 95) -> bytes:
+    """Encodes a uint8 image as a file's bytes ('png', 'jpeg', ...)."""
     cv2 = require("cv2", extra="image")
     if rgb and image.shape[2:] == (3,):
         image = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
     options = [cv2.IMWRITE_JPEG_QUALITY, quality] if format in ("jpg", "jpeg") else []
     done, encoded = cv2.imencode(f".{format}", image, options)
-    return encoded.tobytes() if done else None
+    if not done:
+        raise ValueError(f"OpenCV cannot encode an image of shape {image.shape} as {format}")
+    return encoded.tobytes()
 
 
 def _decode_jpeg(data: bytes, name: str, channel: int, rgb: bool) -> np.ndarray | None:

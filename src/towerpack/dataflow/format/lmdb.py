@@ -1,9 +1,10 @@
 """LMDB databases: read by offset, and written by the lmdb library.
 
-The lmdb library maps the file into memory. One flipped bit in the size of a value is then enough to
-kill the process with SIGBUS, and so is a file that was cut short. Here the tree is walked once,
-every number in it is checked, and each value is then one read at a known offset: without the
-library, a lock file or a limit of readers, and shared by threads and workers. This is for data sets
+The lmdb library maps the file into memory and follows the page numbers in it unchecked. One flipped
+bit in a page is then enough to kill the process with SIGBUS, and comparing the size of the file
+does not prevent it. So the library does not read here (about 110 lines do, `_Tree`): the tree is
+walked once, every number in it is checked, and each value is then one read at a known offset. That
+needs no lock file and no limit of readers, and threads and workers share it. This is for data sets
 at rest; use the lmdb library for a database that is being written to at the same time.
 
 Layout (version 1, 64 bits, little-endian): pages of one size. Pages 0 and 1 each hold a meta
@@ -17,7 +18,7 @@ import functools
 import itertools
 import os
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +27,14 @@ import numpy as np
 from towerpack.core import codec
 from towerpack.core.optional import require
 from towerpack.dataflow.base import DataFlow
-from towerpack.dataflow.blame import name_of
-from towerpack.dataflow.format.files import CorruptRecord, FileAt, atomic_path
-from towerpack.dataflow.format.old_pickle import read_pickle
-from towerpack.dataflow.format.records import (
-    OnError,
-    RecordSource,
-    decode_record,
-    encode_records,
-)
-from towerpack.dataflow.map import MapData
+from towerpack.dataflow.format.files import CorruptRecord, FileAt, Name, atomic_path
+from towerpack.dataflow.format.records import OnError, RecordSource, decode_record, encode_records
+from towerpack.dataflow.functions import name_of
+from towerpack.dataflow.stage.map import MapData
 
 KEYS_RECORD = b"__keys__"  # where serializers store the order of the records
 UNCOMMITTED = 1 << 28  # bytes of records in one transaction: LMDB holds their pages in memory
-PAGE_WASTE = 1 << 16  # more than a record can take beyond twice its size: page ends, tree pages
+MAP_SIZE = 1 << 41  # the largest file that can be written: address space, not memory or disk
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
 PAGE_HEADER = 16
@@ -54,6 +49,8 @@ BIG_DATA, SUB_DATA, DUP_DATA = 0x01, 0x02, 0x04
 _META = struct.Struct("<IIQQ" + "IHHQQQQQ" * 2 + "QQ")
 _PAGE = struct.Struct("<QHHHH")  # number, padding, flags, end of the pointers, begin of the nodes
 _BRANCH_NODE = struct.Struct("<IH")  # the child's page number: 48 bits
+_LEAF_NODE = struct.Struct("<IHH")  # sizes of the value and, after the flags, of the key
+_PAGE_NUMBER = struct.Struct("<Q")
 
 
 def is_lmdb(head: bytes) -> bool:
@@ -109,7 +106,7 @@ class LMDBData(RecordSource):
         elif keys is None:
             number = numbers[KEYS_RECORD]
             raw = self.file.read(tree.offsets.item(number), tree.sizes.item(number), "__keys__")
-            wanted = _stored_keys(raw, f"{self.path}, record {KEYS_RECORD!r}")
+            wanted = self._listed_keys(raw, f"{self.path}, record {KEYS_RECORD!r}")
         else:
             wanted = [key.encode() if isinstance(key, str) else bytes(key) for key in keys]
         for key in wanted:
@@ -118,6 +115,19 @@ class LMDBData(RecordSource):
                 missing = CorruptRecord if keys is None else KeyError
                 raise missing(f"{self.path} has no key {key!r}")
         return np.array([numbers[key] for key in wanted], np.int64)
+
+    def _listed_keys(self, raw: bytearray, name: str) -> list[bytes]:
+        stored = self.decode(raw, name)
+        if isinstance(stored, np.ndarray):
+            stored = stored.tolist()
+        if not isinstance(stored, list) or not all(isinstance(key, bytes | str) for key in stored):
+            raise CorruptRecord(f"{name} is not a list of keys")
+        return [key.encode() if isinstance(key, str) else key for key in stored]
+
+    @staticmethod
+    def decode(record: Any, name: Name) -> Any:
+        """Decodes a record that a serializer wrote; `CorruptRecord` if it is damaged."""
+        return decode_record(record, name)
 
     def count(self) -> int:
         return len(self._offsets)
@@ -140,16 +150,6 @@ class LMDBData(RecordSource):
         return f"{self.path}, key {self.key(row)!r}"
 
 
-def _stored_keys(raw: bytearray, name: str) -> list[bytes]:
-    ours = raw.startswith(codec.MAGIC)
-    stored = decode_record(raw, name) if ours else read_pickle(raw, name)
-    if isinstance(stored, np.ndarray):
-        stored = stored.tolist()
-    if not isinstance(stored, list) or not all(isinstance(key, bytes | str) for key in stored):
-        raise CorruptRecord(f"{name} is not a list of keys")
-    return [key.encode() if isinstance(key, str) else key for key in stored]
-
-
 class LMDBDataDecoder(MapData):
     """The datapoints that `decoder(key, value)` makes of the records; None drops one.
 
@@ -170,52 +170,8 @@ def _apply(decoder: Callable[[bytes, bytes], Any], datapoint: list[bytes]) -> An
     return decoder(*datapoint)
 
 
-class LMDBSerializer:
-    """A flow's datapoints in an LMDB file, in towerpack's codec, each with a checksum."""
-
-    @staticmethod
-    def save(
-        df: DataFlow | Iterable[Any], path: str | os.PathLike[str], write_frequency: int = 5000
-    ) -> None:
-        """Writes one epoch of the flow; the keys are '00000000', '00000001', ...
-
-        `path` is the file to create, or an existing directory to create `data.mdb` in. The file
-        appears when it is whole; an existing one is an error. A transaction holds at most
-        `write_frequency` datapoints.
-        """
-        if write_frequency < 1:
-            raise ValueError(f"expected a positive write_frequency, received {write_frequency}")
-        path = Path(path)
-        if path.is_dir():
-            path = path / "data.mdb"
-        if path.exists():
-            raise FileExistsError(f"{path} exists; remove it first or choose another name")
-        with atomic_path(path) as temporary:
-            writer = _Writer(temporary, write_frequency)
-            try:
-                keys = []
-                for number, record in enumerate(encode_records(df, path)):
-                    keys.append(f"{number:08}".encode())
-                    writer.put(keys[-1], record)
-                writer.put(KEYS_RECORD, codec.encode(np.array(keys, np.bytes_)))
-                writer.transaction.commit()
-            finally:
-                writer.close()
-
-    @staticmethod
-    def load(
-        path: str | os.PathLike[str],
-        shuffle: bool = False,
-        *,
-        seed: int = 0,
-        on_error: OnError = "raise",
-    ) -> LMDBRecords:
-        """The stored datapoints as a flow with random access."""
-        return LMDBRecords(path, shuffle, seed=seed, on_error=on_error)
-
-
 class LMDBRecords(LMDBData):
-    """The datapoints that `LMDBSerializer` stored, or tensorpack's, read without executing them.
+    """The datapoints that `LMDBSerializer` stored.
 
     Random access; every datapoint once per epoch; checksums are compared.
     """
@@ -239,46 +195,60 @@ class LMDBRecords(LMDBData):
 
     def load(self, row: int) -> Any:
         # A bytearray, not bytes: the arrays are views of it, and so they are writable.
-        return decode_record(self.file.read(*self._place(row)), lambda: self.where(row))
+        return self.decode(self.file.read(*self._place(row)), lambda: self.where(row))
 
 
-class _Writer:
-    """Puts records into a new LMDB file, and enlarges the map before it is full.
+class LMDBSerializer:
+    """A flow's datapoints in an LMDB file, in towerpack's codec, each with a checksum.
 
-    After a MapFullError the whole transaction would have to be repeated, so it must not happen.
+    `load` gives them back as a flow with random access.
     """
 
-    def __init__(self, path: Path, write_frequency: int):
+    load = LMDBRecords
+
+    @staticmethod
+    def save(
+        df: DataFlow | Iterable[Any], path: str | os.PathLike[str], write_frequency: int = 5000
+    ) -> None:
+        """Writes one epoch of the flow; the keys are '00000000', '00000001', ...
+
+        `path` is the file to create, or an existing directory to create `data.mdb` in. The file
+        appears when it is whole; an existing one is an error. A transaction holds at most
+        `write_frequency` datapoints.
+        """
+        if write_frequency < 1:
+            raise ValueError(f"expected a positive write_frequency, received {write_frequency}")
+        path = Path(path)
+        if path.is_dir():
+            path = path / "data.mdb"
+        if path.exists():
+            raise FileExistsError(f"{path} exists; remove it first or choose another name")
         lmdb = require("lmdb", extra="lmdb")
-        self.write_frequency = write_frequency
-        # No syncs on the way: the file is synced once, when it is whole. No lock: no other process
-        # knows of it.
-        self.environment = lmdb.open(
-            str(path), subdir=False, map_size=UNCOMMITTED, lock=False, sync=False, meminit=False
-        )
-        self._begin(0)
+        with atomic_path(path) as temporary:
+            # No syncs on the way: the file is synced once, when it is whole. No lock: no other
+            # process knows of it.
+            options = {"subdir": False, "lock": False, "sync": False, "meminit": False}
+            with lmdb.open(str(temporary), map_size=MAP_SIZE, **options) as environment:
+                records = encode_records(df, path)
+                keys: list[bytes] = []
+                while block := _next_block(records, write_frequency):
+                    with environment.begin(write=True) as transaction:
+                        for record in block:
+                            keys.append(f"{len(keys):08}".encode())
+                            transaction.put(keys[-1], record)
+                with environment.begin(write=True) as transaction:
+                    transaction.put(KEYS_RECORD, codec.encode(np.array(keys, np.bytes_)))
 
-    def _begin(self, need: int) -> None:
-        """Begins a transaction that has room for at least `need` bytes."""
-        info, stat = self.environment.info(), self.environment.stat()
-        self.room, self.records = max(need, UNCOMMITTED), 0
-        end = (info["last_pgno"] + 1) * stat["psize"] + self.room
-        if end > info["map_size"]:
-            self.environment.set_mapsize(2 * end)
-        self.transaction = self.environment.begin(write=True)
 
-    def put(self, key: bytes, record: bytes) -> None:
-        need = 2 * len(record) + PAGE_WASTE
-        if self.records >= self.write_frequency or need > self.room:
-            self.transaction.commit()
-            self._begin(need)
-        self.transaction.put(key, record)
-        self.room -= need
-        self.records += 1
-
-    def close(self) -> None:
-        self.transaction.abort()
-        self.environment.close()
+def _next_block(records: Iterator[bytes], most: int) -> list[bytes]:
+    """The records of the next transaction."""
+    block, size = [], 0
+    for record in itertools.islice(records, most):
+        block.append(record)
+        size += len(record)
+        if size >= UNCOMMITTED:
+            break
+    return block
 
 
 class _Tree:
@@ -290,7 +260,8 @@ class _Tree:
     def __init__(self, file: FileAt):
         self.file, self.path = file, file.path
         self.keys: list[bytes] = []
-        offsets, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        offsets: list[int] = []
+        sizes: list[int] = []
         flags, entries, root = self._read_meta()
         waiting, seen = [] if root == NO_PAGE else [root], set()
         while waiting:
@@ -298,15 +269,16 @@ class _Tree:
             if number in seen:
                 raise self._damaged("its tree has a loop")
             seen.add(number)
-            page, pointers, is_branch = self._read_page(number)
+            page, nodes, is_branch = self._read_page(number)
             if is_branch:
-                nodes = [_BRANCH_NODE.unpack_from(page, p) for p in pointers.tolist()]
-                waiting += [low | high << 32 for low, high in reversed(nodes)]
-            else:
-                offset, size = self._read_leaf(page, number, pointers)
+                children = [_BRANCH_NODE.unpack_from(page, node) for node in nodes]
+                waiting += [low | high << 32 for low, high in reversed(children)]
+                continue
+            for key, offset, size in self._read_leaf(page, number, nodes):
+                self.keys.append(key)
                 offsets.append(offset)
                 sizes.append(size)
-        self.offsets, self.sizes = np.concatenate(offsets), np.concatenate(sizes)
+        self.offsets, self.sizes = np.array(offsets, np.int64), np.array(sizes, np.int64)
         if len(self.keys) != entries:
             raise self._damaged(f"it claims {entries} records, its tree holds {len(self.keys)}")
         # With flags, the keys are not in the order of their bytes.
@@ -349,44 +321,37 @@ class _Tree:
         meta = _META.unpack(raw)
         return meta if meta[:2] == (MAGIC, VERSION) else None
 
-    def _read_page(self, number: int) -> tuple[bytes, np.ndarray, bool]:
+    def _read_page(self, number: int) -> tuple[bytes, tuple[int, ...], bool]:
         """A page of the tree, where its nodes begin, and whether it is a branch."""
         size = self.page_size
         page = self.file.read_bytes(number * size, size, f"page {number}")
         own_number, _, flags, lower, upper = _PAGE.unpack_from(page)
         if own_number != number or not PAGE_HEADER <= lower <= upper <= size:
             raise self._damaged(f"page {number} has no valid header")
-        pointers = np.frombuffer(page, "<u2", (lower - PAGE_HEADER) // 2, PAGE_HEADER)
-        pointers = pointers.astype(np.int64)
-        if np.any((pointers < lower) | (pointers > size - NODE_HEADER) | pointers & 1):
+        nodes = struct.unpack_from(f"<{(lower - PAGE_HEADER) // 2}H", page, PAGE_HEADER)
+        if any(node < lower or node > size - NODE_HEADER or node & 1 for node in nodes):
             raise self._damaged(f"page {number} has a node outside itself")
         if not flags & (BRANCH | LEAF):
             raise self._damaged(f"page {number} is neither branch nor leaf")
-        return page, pointers, bool(flags & BRANCH)
+        return page, nodes, bool(flags & BRANCH)
 
     def _read_leaf(
-        self, page: bytes, number: int, pointers: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Adds a leaf's keys; returns the offsets and sizes of its values."""
-        words = np.frombuffer(page, "<u2").astype(np.int64)
-        node = pointers >> 1
-        value_size = words[node] | words[node + 1] << 16
-        flags, key_size = words[node + 2], words[node + 3]
-        if np.any(flags & (SUB_DATA | DUP_DATA)):
-            raise ValueError(
-                f"{self.path} has named databases or several values for a key; expected one plain "
-                "database: copy it with the lmdb library"
-            )
-        big = (flags & BIG_DATA) != 0
-        start = pointers + NODE_HEADER + key_size
-        if np.any(start + np.where(big, 8, value_size) > self.page_size):
-            raise self._damaged(f"page {number} has a record that reaches past its end")
-        bounds = zip((pointers + NODE_HEADER).tolist(), start.tolist(), strict=True)
-        self.keys += [page[a:b] for a, b in bounds]
-        offset = number * self.page_size + start
-        if big.any():
-            where = start[big][:, None] + np.arange(8)
-            pages = np.frombuffer(page, np.uint8)[where].copy().view("<u8")[:, 0]
-            pages = np.minimum(pages, NOWHERE).astype(np.int64)
-            offset[big] = pages * self.page_size + PAGE_HEADER
-        return offset, value_size
+        self, page: bytes, number: int, nodes: tuple[int, ...]
+    ) -> Iterator[tuple[bytes, int, int]]:
+        """Yields each record's key, and the offset and size of its value."""
+        for node in nodes:
+            size, flags, key_size = _LEAF_NODE.unpack_from(page, node)
+            if flags & (SUB_DATA | DUP_DATA):
+                raise ValueError(
+                    f"{self.path} has named databases or several values for a key; expected one "
+                    "plain database: copy it with the lmdb library"
+                )
+            key = node + NODE_HEADER
+            value = key + key_size
+            if value + (8 if flags & BIG_DATA else size) > self.page_size:
+                raise self._damaged(f"page {number} has a record that reaches past its end")
+            offset = number * self.page_size + value
+            if flags & BIG_DATA:
+                (overflow,) = _PAGE_NUMBER.unpack_from(page, value)
+                offset = min(overflow, NOWHERE) * self.page_size + PAGE_HEADER
+            yield page[key:value], offset, size

@@ -15,17 +15,18 @@ from towerpack.core.files import atomic_file
 from towerpack.dataflow.base import DataFlow
 from towerpack.dataflow.format.files import CorruptRecord, Paths, PerProcess, file_list
 from towerpack.dataflow.format.records import (
+    Format,
     OnError,
     RecordSource,
+    Stored,
     decode_record,
     encode_records,
 )
-from towerpack.dataflow.from_arrays import DataFromArrays
+from towerpack.dataflow.source.stored import DataFromArrays
 
 ZIP_END = 22  # bytes of the record at the end of a zip file, without the comment after it
 ZIP64_COUNT = 0xFFFF  # stands there if the number of members is written elsewhere
 RECORD_ARRAYS = {"records", "starts", "ends"}  # what `NumpySerializer` stores
-ALIGNMENT = 64  # that of the codec, so that arrays can be used in place
 
 
 class NumpyColumns(DataFromArrays):
@@ -78,12 +79,7 @@ class NumpyFiles(RecordSource):
     """
 
     def __init__(
-        self,
-        paths: Paths,
-        shuffle: bool = False,
-        *,
-        seed: int = 0,
-        on_error: OnError = "raise",
+        self, paths: Paths, shuffle: bool = False, *, seed: int = 0, on_error: OnError = "raise"
     ):
         super().__init__(shuffle, seed, on_error)
         found = file_list(paths)
@@ -158,7 +154,7 @@ def read_array(file: IO[bytes], name: str) -> np.ndarray:
 
 @contextlib.contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Turns whatever numpy, `zipfile` and their parsers raise for damaged bytes into CorruptRecord.
+    """Turns everything that numpy and `zipfile` raise for damaged bytes into CorruptRecord.
 
     That is more than ValueError: a damaged header is parsed as Python, a damaged size is allocated.
     """
@@ -172,43 +168,6 @@ def _naming(name: str) -> Iterator[None]:
                 f"{name} holds pickled Python objects, which are never read: store plain arrays"
             ) from None
         raise CorruptRecord(f"{name} cannot be read as NumPy arrays: {error}") from error
-
-
-class NumpySerializer:
-    """A flow's datapoints in one npz file: their records in a row, and where each begins and ends.
-
-    For small data sets, since the file is read into memory. Nothing in it is pickled.
-    """
-
-    @staticmethod
-    def save(df: DataFlow | Iterable[Any], path: str | os.PathLike[str]) -> None:
-        """Writes one epoch of the flow; atomic."""
-        parts: list[bytes] = []
-        starts, ends, position = [], [], 0
-        for record in encode_records(df, path):
-            padding = bytes(-position % ALIGNMENT)
-            starts.append(position + len(padding))
-            position += len(padding) + len(record)
-            ends.append(position)
-            parts += [padding, record]
-        with atomic_file(Path(path)) as file:
-            np.savez(
-                file,
-                records=np.frombuffer(b"".join(parts), np.uint8),
-                starts=np.array(starts, np.int64),
-                ends=np.array(ends, np.int64),
-            )
-
-    @staticmethod
-    def load(
-        path: str | os.PathLike[str],
-        shuffle: bool = False,
-        *,
-        seed: int = 0,
-        on_error: OnError = "raise",
-    ) -> NumpyRecords:
-        """The stored datapoints as a flow with random access."""
-        return NumpyRecords(path, shuffle, seed=seed, on_error=on_error)
 
 
 class NumpyRecords(RecordSource):
@@ -243,3 +202,45 @@ class NumpyRecords(RecordSource):
         record = arrays["records"][arrays["starts"][row] : arrays["ends"][row]]
         # A copy, since the consumer may write into it and the record is read again.
         return decode_record(bytearray(record), f"{self.path}, record {row}")
+
+
+class NumpySerializer:
+    """A flow's datapoints in one npz file: their records, and where each begins and ends.
+
+    For small data sets, since the file is read into memory. Nothing in it is pickled.
+    `load` gives the datapoints back as a flow with random access.
+    """
+
+    load = NumpyRecords
+
+    @staticmethod
+    def save(df: DataFlow | Iterable[Any], path: str | os.PathLike[str]) -> None:
+        """Writes one epoch of the flow; atomic."""
+        records = list(encode_records(df, path))
+        ends = np.cumsum([0, *map(len, records)], dtype=np.int64)
+        content = np.frombuffer(b"".join(records), np.uint8)
+        with atomic_file(Path(path)) as file:
+            np.savez(file, records=content, starts=ends[:-1], ends=ends[1:])
+
+
+def _open_npz(path: Path, on_error: OnError) -> Stored:
+    arrays = load_arrays(path)
+    if set(arrays) == RECORD_ARRAYS:
+        return Stored("npz of datapoints", NumpyRecords(path, on_error=on_error))
+    lengths = {array.shape[:1] for array in arrays.values()}
+    if len(lengths) == 1 and () not in lengths:
+        return Stored("npz of columns", DataFromArrays(arrays))
+    return Stored("npz", NumpyFiles([path]))
+
+
+NPZ = Format(
+    "npz",
+    _open_npz,
+    is_head=lambda head: head.startswith(b"PK"),
+    writers={".npz": NumpySerializer.save},
+)
+NPY = Format(
+    "npy",
+    lambda path, on_error: Stored("npy", NumpyFiles([path])),
+    is_head=lambda head: head.startswith(b"\x93NUMPY"),
+)

@@ -14,15 +14,10 @@ import numpy as np
 
 from towerpack.core.optional import require
 from towerpack.core.progress import track
-from towerpack.dataflow.base import DataFlow, as_flow
-from towerpack.dataflow.format.files import (
-    CorruptRecord,
-    Paths,
-    PerProcess,
-    atomic_path,
-    file_list,
-)
-from towerpack.dataflow.format.records import OnError, RecordSource, components
+from towerpack.dataflow.base import DataFlow
+from towerpack.dataflow.format.files import CorruptRecord, Paths, PerProcess, atomic_path, file_list
+from towerpack.dataflow.format.records import Format, OnError, RecordSource, Stored, components
+from towerpack.dataflow.source.iterable import as_flow
 
 GROUPS_KEPT = 4  # row groups in memory per process: neighbours come from the same one
 ROWS_PER_GROUP = 1024  # small, since to read one row its whole group is read
@@ -214,3 +209,11 @@ def _stored_column(pa: Any, values: list[Any], kind: Any, name: str) -> Any:
     if isinstance(first, np.generic) or (isinstance(first, np.ndarray) and not first.ndim):
         return pa.array(np.asarray(values), kind)
     return pa.array(values, kind)
+
+
+FORMAT = Format(
+    "Parquet",
+    lambda path, on_error: Stored("Parquet", ParquetData(path, on_error=on_error)),
+    is_head=lambda head: head.startswith(b"PAR1"),
+    writers={".parquet": write_parquet},
+)

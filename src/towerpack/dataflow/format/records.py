@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from towerpack.core import codec, logger
 from towerpack.core.progress import track
-from towerpack.dataflow.base import DataFlow, as_flow
+from towerpack.dataflow.base import DataFlow
 from towerpack.dataflow.format.files import CorruptRecord, Name, name_of
-from towerpack.dataflow.format.old_pickle import PICKLE_START, read_pickle
-from towerpack.dataflow.shuffled_source import ShuffledSource
+from towerpack.dataflow.source.iterable import as_flow
+from towerpack.dataflow.source.stored import ShuffledSource
 
 OnError = Literal["raise", "skip"]
 NAMED_SKIPS = 10  # the first skipped records are named in the log, then only every hundredth
 SKIPS_PER_LINE = 100
-OWN_STARTS = (codec.MAGIC, PICKLE_START)  # how the records that `decode_record` reads begin
+PICKLE_START = b"\x80"  # how the records that tensorpack pickled begin
+OWN_STARTS = (codec.MAGIC, PICKLE_START)  # of the second kind, `decode_record` names the reader
+
+
+class Stored(NamedTuple):
+    """What a path holds: the format in words, and its datapoints in the stored order."""
+
+    format: str
+    flow: DataFlow
+
+
+class Format(NamedTuple):
+    """How a format is recognized, by a file's first bytes or its ending, and read and written."""
+
+    name: str
+    open: Callable[[Path, OnError], Stored]
+    is_head: Callable[[bytes], bool] | None = None
+    endings: tuple[str, ...] = ()  # for formats that cannot be recognized by their first bytes
+    writers: Mapping[str, Callable[[DataFlow, Path], Any]] = {}  # by file ending
 
 
 class RecordSource(ShuffledSource):
@@ -36,7 +55,7 @@ class RecordSource(ShuffledSource):
         """The number of damaged records that this process has skipped so far."""
 
     @property
-    def drops(self) -> bool | None:  # type: ignore[override]
+    def drops(self) -> bool | None:
         return None if self.on_error == "skip" else False
 
     def count(self) -> int:
@@ -47,7 +66,7 @@ class RecordSource(ShuffledSource):
         """The datapoint of a record; `CorruptRecord` if it is damaged."""
         raise NotImplementedError
 
-    def span(self) -> int:
+    def num_indices(self) -> int:
         return self.count()
 
     def __len__(self) -> int:
@@ -58,7 +77,7 @@ class RecordSource(ShuffledSource):
             )
         return self.count()
 
-    def read(self, row: int) -> Any:
+    def stored(self, row: int) -> Any:
         try:
             return self.load(row)
         except CorruptRecord as error:
@@ -89,14 +108,15 @@ def encode_records(
 
 
 def decode_record(record: Any, name: Name = "the record") -> Any:
-    """Decodes the datapoint of a record; `CorruptRecord` names a damaged one.
+    """Decodes a record in towerpack's codec; `CorruptRecord` names one that is damaged.
 
-    Records in towerpack's codec carry a checksum. Records that tensorpack pickled are read without
-    executing anything, if they hold only plain data and arrays. The arrays are writable if `record`
-    is.
+    The arrays are writable if `record` is.
     """
     if bytes(record[: len(PICKLE_START)]) == PICKLE_START:
-        return read_pickle(record, name_of(name))
+        raise CorruptRecord(
+            f"{name_of(name)} is a pickle, which is never executed; if tensorpack wrote the file, "
+            "towerpack.compat.pickles reads and converts it"
+        )
     try:
         return codec.decode(record)
     except codec.DecodeError as error:

@@ -16,11 +16,12 @@ import numpy as np
 from towerpack.core import logger
 from towerpack.core.files import atomic_file
 from towerpack.core.progress import track
-from towerpack.dataflow.base import DataFlow, as_flow
+from towerpack.dataflow.base import DataFlow
 from towerpack.dataflow.format.files import CorruptRecord, FileAt, Paths, file_list, shard_paths
 from towerpack.dataflow.format.images import decode_image, encode_image
 from towerpack.dataflow.format.numpy_files import read_array
-from towerpack.dataflow.format.records import OnError, RecordSource, components
+from towerpack.dataflow.format.records import Format, OnError, RecordSource, Stored, components
+from towerpack.dataflow.source.iterable import as_flow
 
 KEY = "__key__"
 IMAGES = ("jpg", "jpeg", "png", "webp", "bmp", "ppm")
@@ -227,10 +228,16 @@ def encode_member(value: Any, ending: str) -> bytes:
         np.save(buffer, np.asarray(value), allow_pickle=False)
         return buffer.getvalue()
     if ending in IMAGES and isinstance(value, np.ndarray):
-        encoded = encode_image(value, ending)
-        if encoded is not None:
-            return encoded
+        return encode_image(value, ending)
     raise ValueError(
         f"a sample's member .{ending} cannot hold a {type(value).__name__}; expected bytes, or for "
         "cls a number, txt a str, json plain data, npy an array, png or jpg a uint8 image"
     )
+
+
+FORMAT = Format(
+    "tar",
+    lambda path, on_error: Stored("tar of samples", TarData(path, on_error=on_error)),
+    is_head=lambda head: head[257:262] == b"ustar",
+    writers={".tar": write_tar},
+)

@@ -12,8 +12,8 @@ import numpy as np
 
 from towerpack.core.optional import require
 from towerpack.dataflow.format.files import CorruptRecord, FileAt
-from towerpack.dataflow.format.records import OnError, RecordSource
-from towerpack.dataflow.shuffled_source import ShuffledSource
+from towerpack.dataflow.format.records import Format, OnError, RecordSource, Stored
+from towerpack.dataflow.source.stored import ShuffledSource
 
 BLOCK = 1 << 22  # bytes searched at once for the ends of the lines
 NEWLINE, QUOTE = 10, 34
@@ -175,9 +175,17 @@ class SVMLightData(ShuffledSource):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def read(self, row: int) -> list[np.ndarray]:
+    def stored(self, row: int) -> list[np.ndarray]:
         return [self.features[row].toarray()[0], self.labels[row]]
 
-    def read_rows(self, rows: np.ndarray) -> list[list[np.ndarray]]:
+    def stored_rows(self, rows: np.ndarray) -> list[list[np.ndarray]]:
         block = self.features[rows].toarray()
         return [[x, y] for x, y in zip(block, self.labels[rows], strict=True)]
+
+
+def _open_csv(path: Path, on_error: OnError) -> Stored:
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    return Stored("CSV", CSVData(path, types=str, delimiter=delimiter, on_error=on_error))
+
+
+CSV = Format("CSV", _open_csv, endings=(".csv", ".tsv"))

@@ -2,8 +2,8 @@
 
 A record is a length (8 bytes), the checksum of the length, the data, and the checksum of the data,
 all little-endian; the checksums are masked CRC-32Cs. TensorFlow reads such a file only from its
-beginning. The index holds the place of each record, which allows random access; and since it also
-tells where a record ends, a damaged length loses only that record.
+beginning. The index holds the place of each record, which allows random access. It also shows where
+each record ends, so a damaged length loses only that record.
 """
 
 from __future__ import annotations
@@ -15,22 +15,18 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 
 from towerpack.core import codec
 from towerpack.core.checksum import masked_crc
 from towerpack.core.files import atomic_file
-from towerpack.dataflow.base import DataFlow, FlowIterator, IndexIterator, Pass
+from towerpack.dataflow.base import DataFlow
+from towerpack.dataflow.epoch import Epoch
 from towerpack.dataflow.format.files import CorruptRecord, FileAt, Paths, file_list
-from towerpack.dataflow.format.records import (
-    OnError,
-    RecordSource,
-    decode_record,
-    encode_records,
-)
-from towerpack.dataflow.iterators import ReplayIterator
+from towerpack.dataflow.format.records import OnError, RecordSource, decode_record, encode_records
+from towerpack.dataflow.iterators import FlowIterator, ReplayIterator
 
 INDEX_SUFFIX = ".index"
 GZIP_START = b"\x1f\x8b"
@@ -51,8 +47,8 @@ class TFRecordData(RecordSource):
     `paths` is a file, a pattern ('train-*') or a list. All files together are one sequence, and
     `shuffle` mixes the records of all files. Random access; checksums are compared; every record
     once per epoch. The index next to a file is used if there is one, and a file that is shorter or
-    longer than its index says is an error. Without an index the lengths in the file are read once,
-    here; `build_index(path)` saves that the next time.
+    longer than its index states is an error. Without an index the lengths in the file are read
+    once, here; `build_index(path)` saves that the next time.
 
     GZIP-compressed files are read in order: they have no random access and cannot be shuffled
     globally. Use `LocallyShuffleData`, or convert them (`towerpack data convert`). `size` gives
@@ -72,9 +68,9 @@ class TFRecordData(RecordSource):
         super().__init__(shuffle, seed, on_error)
         self.paths, self.decoder = file_list(paths), decoder
         packed = [is_gzip(path) for path in self.paths]
-        self.random_access = not any(packed)
+        self._indexable = not any(packed)
         self._size = size
-        if self.random_access:
+        if self._indexable:
             self.files = [TFRecordFile(path) for path in self.paths]
             if on_error == "raise":
                 for file in self.files:
@@ -91,7 +87,7 @@ class TFRecordData(RecordSource):
             )
 
     def count(self) -> int:
-        if self.random_access:
+        if self._indexable:
             return int(self._starts[-1])
         if self._size is None:
             raise TypeError("the number of records in a GZIP-compressed file is unknown: pass size")
@@ -105,10 +101,13 @@ class TFRecordData(RecordSource):
     def _decoded(self, record: Any, name: str) -> Any:
         return bytes(record) if self.decoder is None else self.decoder(record, name)
 
-    def iterator(self, pass_: Pass) -> FlowIterator:
-        return IndexIterator(self, pass_) if self.random_access else ReplayIterator(self, pass_)
+    def indexable(self) -> bool:
+        return self._indexable
 
-    def generate(self) -> Iterable[Any]:
+    def sequential(self, epoch: Epoch) -> FlowIterator:
+        return ReplayIterator(epoch, self._unpacked)
+
+    def _unpacked(self) -> Iterator[Any]:
         for path in self.paths:
             for number, record in enumerate(iterate_gzip(path)):
                 try:
@@ -187,13 +186,6 @@ def write_tfrecord(path: str | Path, compression: str | None = None) -> Iterator
     _write_index(path, np.array(writer.starts, np.int64), writer.position)
 
 
-class Index(NamedTuple):
-    """Where each record begins, and the size of the file that holds all of them."""
-
-    starts: np.ndarray
-    size: int
-
-
 def index_path(path: str | Path) -> Path:
     """The path of a file's index: hidden, so that the pattern `train-*` does not match it."""
     path = Path(path)
@@ -216,8 +208,8 @@ def _write_index(path: str | Path, starts: np.ndarray, size: int) -> None:
         file.write(codec.encode({"format": "tfrecord", "size": size, "starts": starts}))
 
 
-def _read_index(path: str | Path) -> Index | None:
-    """The index of a file; None if it has none, `CorruptRecord` if the index is damaged."""
+def _read_index(path: str | Path) -> tuple[np.ndarray, int] | None:
+    """Where each record of a file begins, and the file's size; None if it has no index."""
     place = index_path(path)
     try:
         content = place.read_bytes()
@@ -233,7 +225,7 @@ def _read_index(path: str | Path) -> Index | None:
     size = stored.get("size")
     if not isinstance(size, int) or not _is_rising(starts, size):
         raise CorruptRecord(f"the index {place} is damaged; delete it")
-    return Index(starts, size)
+    return starts, size
 
 
 def _is_rising(starts: Any, size: int) -> bool:
@@ -259,7 +251,7 @@ class TFRecordFile:
         self.size = self.file.size()
         index = _read_index(path) if use_index else None
         self.indexed = index is not None
-        self.starts, self.expected_size = index or Index(self._scan(), self.size)
+        self.starts, self.expected_size = index or (self._scan(), self.size)
         self._ends = np.append(self.starts[1:], self.expected_size)
         if self.size > self.expected_size:
             self.check_size()

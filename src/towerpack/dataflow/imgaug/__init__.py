@@ -1,46 +1,58 @@
-"""Image augmentation: augmentors draw, transforms apply.
+"""Image augmentation: augmentors draw random numbers, and transforms apply them.
 
     from towerpack import AugmentImageComponent, imgaug
     augmentors = [imgaug.GoogleNetRandomCropAndResize(), imgaug.Flip(horiz=True)]
     ds = AugmentImageComponent(ds, augmentors)
 
 Images are HWC or HW, of uint8, or of floats in [0, 255]. Points, boxes and masks move with them.
-See `ImageAugmentor` for how to write one, and `Transform` for coordinates. OpenCV is loaded at the
-first image.
+`ImageAugmentor` describes how to write an augmentor, and `Transform` the coordinates. OpenCV is
+imported with the first image.
 """
 
-from towerpack.dataflow.imgaug.base import (
-    Augmentor,
-    AugmentorList,
-    ImageAugmentor,
-    PhotometricAugmentor,
-)
+from towerpack.dataflow.imgaug.base import ImageAugmentor, PhotometricAugmentor
 from towerpack.dataflow.imgaug.batch import BatchPadCropFlip, CutMix, MixUp
 from towerpack.dataflow.imgaug.colour import (
+    AutoContrast,
     Brightness,
     BrightnessScale,
     Clip,
     Contrast,
+    Equalize,
     Gamma,
     Hue,
     Lighting,
+    Posterize,
     Saturation,
+    Sharpness,
+    Solarize,
 )
-from towerpack.dataflow.imgaug.convert import ColorSpace, Grayscale, ToFloat32, ToUint8
-from towerpack.dataflow.imgaug.crop import (
+from towerpack.dataflow.imgaug.combine import (
+    Albumentations,
+    AugmentorList,
+    IAAugmentor,
+    Identity,
+    MapImage,
+    RandomApplyAug,
+    RandomChooseAug,
+    RandomOrderAug,
+)
+from towerpack.dataflow.imgaug.crop_resize import (
+    BackgroundFiller,
     CenterCrop,
+    CenterPaste,
+    ConstantBackgroundFiller,
     GoogleNetRandomCropAndResize,
+    Mosaic,
+    MosaicTransform,
     Pad,
     RandomCrop,
     RandomCropRandomShape,
-    RandomCutout,
-    RandomErasing,
+    RandomPaste,
+    RandomResize,
+    Resize,
+    ResizeShortestEdge,
 )
-from towerpack.dataflow.imgaug.deform import DeformTransform, GaussianDeform
-from towerpack.dataflow.imgaug.external import Albumentations, IAAugmentor
-from towerpack.dataflow.imgaug.flip import Flip, Transpose
-from towerpack.dataflow.imgaug.mosaic import Mosaic, MosaicTransform
-from towerpack.dataflow.imgaug.moves import (
+from towerpack.dataflow.imgaug.geometric import (
     CropTransform,
     FlipTransform,
     PadTransform,
@@ -53,35 +65,20 @@ from towerpack.dataflow.imgaug.noise import (
     GaussianBlur,
     GaussianNoise,
     JpegNoise,
+    RandomCutout,
+    RandomErasing,
     SaltPepperNoise,
 )
 from towerpack.dataflow.imgaug.normalize import (
+    ColorSpace,
+    Grayscale,
     MeanVarianceNormalize,
     MinMaxNormalize,
     Normalize,
-)
-from towerpack.dataflow.imgaug.paste import (
-    BackgroundFiller,
-    CenterPaste,
-    ConstantBackgroundFiller,
-    RandomPaste,
+    ToFloat32,
+    ToUint8,
 )
 from towerpack.dataflow.imgaug.randaugment import RandAugment
-from towerpack.dataflow.imgaug.resize import RandomResize, Resize, ResizeShortestEdge
-from towerpack.dataflow.imgaug.simple import (
-    Identity,
-    MapImage,
-    RandomApplyAug,
-    RandomChooseAug,
-    RandomOrderAug,
-)
-from towerpack.dataflow.imgaug.tone import (
-    AutoContrast,
-    Equalize,
-    Posterize,
-    Sharpness,
-    Solarize,
-)
 from towerpack.dataflow.imgaug.transform import (
     NoOpTransform,
     PhotometricTransform,
@@ -89,12 +86,20 @@ from towerpack.dataflow.imgaug.transform import (
     TransformFactory,
     TransformList,
 )
-from towerpack.dataflow.imgaug.warp import Affine, Rotation, RotationAndCropValid, Shift
+from towerpack.dataflow.imgaug.warp import (
+    Affine,
+    DeformTransform,
+    Flip,
+    GaussianDeform,
+    Rotation,
+    RotationAndCropValid,
+    Shift,
+    Transpose,
+)
 
 __all__ = [
     "Affine",
     "Albumentations",
-    "Augmentor",
     "AugmentorList",
     "AutoContrast",
     "BackgroundFiller",

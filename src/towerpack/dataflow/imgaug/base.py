@@ -1,42 +1,38 @@
-"""What an augmentor is: it draws, and gives a fixed transform.
+"""What an augmentor is: it draws random numbers and returns a fixed transform.
 
-**Randomness.** An augmentor implements `draw(img, rng) -> Transform` and takes all its numbers from
-the `numpy.random.Generator` that it is given. So a flow can hand each datapoint's own generator,
-fixed by (seed, epoch, index), through a whole chain, from any thread or worker, and an augmentor
-has nothing in it that changes.
+An augmentor takes all its numbers from the `numpy.random.Generator` that it receives. A flow
+passes each datapoint's own generator, which is fixed by (seed, epoch, index), through a whole
+chain, in any thread or worker. Augmentors themselves have no state that changes.
 
-Two older ways to write one work too, and draw from `self.rng`, which is a RandomState over the same
-generator for as long as they draw:
-
-- `get_transform(self, img)`, without a generator;
-- `_get_augment_params(self, img)`, `_augment(self, img, params)` and
-  `_augment_coords(self, coords, params)`.
+Augmentors written for tensorpack derive from the classes in `towerpack.compat.imgaug`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 
 from towerpack.core.seeds import Stream
-from towerpack.dataflow.imgaug.opencv import checked_image
-from towerpack.dataflow.imgaug.transform import Transform, TransformList
+from towerpack.dataflow.imgaug.pixels import checked_image
+from towerpack.dataflow.imgaug.transform import Transform
 
-_lent = threading.local()  # .rng: whose numbers an old augmentor gets while it draws in this thread
+_thread = threading.local()  # .rng: the generator of `drawing_from` in this thread
+
+OLD_METHODS = ("get_transform", "_get_augment_params", "_augment", "_augment_coords")
 
 
 class ImageAugmentor:
     """Draws a transform for an image.
 
-    Images are HWC or HW, of uint8, or of floats in [0, 255]. All randomness is in `get_transform`;
-    the `Transform` that it returns is deterministic. Outside of a flow and without a generator, an
-    augmentor draws from one of its own, whose numbers are the same in every run; give a seed to
-    `reset_state` for others.
+    Images are HWC or HW, of uint8, or of floats in [0, 255]. All randomness is in `draw`; the
+    `Transform` that it returns is deterministic. Outside a flow and without a generator, an
+    augmentor draws from one of its own, which gives the same numbers in every run.
 
     To write one, implement `draw`, and take numbers from `rng` alone:
 
@@ -54,107 +50,51 @@ class ImageAugmentor:
     """
 
     draws_from_shape: ClassVar[bool] = False
-    """Whether `draw` looks at nothing but the image's shape and dtype.
+    """Whether `draw` depends only on the image's shape and dtype.
 
-    A chain then need not make the image before it is known which part of it is wanted.
+    A chain can then draw before it computes the image, and compute only the part that is kept.
     """
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
-        own = cls.__dict__
-        if "draws_from_shape" not in own:  # a subclass's own draw may look at the pixels
-            cls.draws_from_shape = False
-        if "draw" not in own and "get_transform" in own:
-            cls.draw = _draw_by_get_transform  # type: ignore[method-assign]
-        elif "draw" not in own and ("_augment" in own or "_get_augment_params" in own):
-            cls.draw = _draw_by_params  # type: ignore[method-assign]
+        cls.draws_from_shape = cls.__dict__.get("draws_from_shape", False)  # not inherited
+        for name in OLD_METHODS:
+            if name in cls.__dict__ and "draw" not in cls.__dict__:
+                raise TypeError(
+                    f"{cls.__name__} defines {name}, which pipelines do not call; expected "
+                    "draw(self, img, rng). An augmentor written for tensorpack derives from the "
+                    "class of the same name in towerpack.compat.imgaug"
+                )
 
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
         """The transform for this image: a function of the image and of the numbers drawn."""
         raise NotImplementedError(
-            f"{type(self).__name__} does not say what it draws; expected a method "
-            "draw(self, img, rng) that returns a Transform"
+            f"expected {type(self).__name__} to have a method draw(self, img, rng) that returns a "
+            "Transform"
         )
 
     def get_transform(self, img: np.ndarray, rng: np.random.Generator | None = None) -> Transform:
         """Draws a transform for this image, from `rng` or from the augmentor's own generator."""
-        checked_image(img)
-        for base in type(self).__mro__:
-            draw = base.__dict__.get("draw", _draw_by_get_transform)
-            if draw is not _draw_by_get_transform:  # else it is `super()` in an older subclass
-                return draw(self, img, self._own_rng() if rng is None else rng)
-        raise TypeError(f"{type(self).__name__} is no ImageAugmentor")
+        return self.draw(checked_image(img), self.default_rng() if rng is None else rng)
 
     def augment(self, img: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """The image, transformed. The given one is not written into."""
+        """Returns the transformed image; the given one is not written into."""
         img = checked_image(img).copy() if self.writes_in_place else checked_image(img)
-        return self.draw(img, self._own_rng() if rng is None else rng).apply_image(img)
+        return self.draw(img, self.default_rng() if rng is None else rng).apply_image(img)
 
-    def reset_state(self, seed: int = 0) -> None:
-        """Starts the augmentor's own generator again; flows never use it."""
-        # Two different augmentors draw different numbers. The address of an object is no part of
-        # what it is.
-        name = re.sub(r" at 0x\w+", "", repr(self))
-        self.__dict__["_own"] = Stream(seed, name).generator(0, 0)
+    _writes = False
 
     @property
     def writes_in_place(self) -> bool:
-        """Whether the image may be written into: those written in an older way might."""
-        return type(self).draw in (_draw_by_get_transform, _draw_by_params)
+        """Whether the augmentor may write into the image that it receives."""
+        return self._writes
 
-    @property
-    def rng(self) -> np.random.RandomState:
-        """For augmentors written in an older way: where they draw from."""
-        return np.random.RandomState(self._own_rng().bit_generator)
-
-    def _own_rng(self) -> np.random.Generator:
-        lent = getattr(_lent, "rng", None)
-        if lent is not None:
-            return lent
-        own = self.__dict__.get("_own")
-        if own is None:
-            self.reset_state()
-            own = self.__dict__["_own"]
-        return own
-
-    # The oldest protocol, for users and for subclasses.
-
-    def augment_return_params(self, img: np.ndarray) -> tuple[np.ndarray, Transform]:
-        transform = self.get_transform(img)
-        return transform.apply_image(img), transform
-
-    def augment_with_params(self, img: np.ndarray, params: Transform) -> np.ndarray:
-        return params.apply_image(img)
-
-    def augment_coords(self, coords: np.ndarray, params: Transform) -> np.ndarray:
-        return params.apply_coords(coords)
-
-    def _get_augment_params(self, img: np.ndarray) -> Any:
-        return None
-
-    def _augment(self, img: np.ndarray, params: Any) -> np.ndarray:
-        raise NotImplementedError(
-            f"{type(self).__name__} says nothing of images; expected a method "
-            "draw(self, img, rng) that returns a Transform"
-        )
-
-    def _augment_coords(self, coords: np.ndarray, params: Any) -> np.ndarray:
-        raise NotImplementedError(
-            f"{type(self).__name__} has no _augment_coords; write one, or leave the augmentor out "
-            "where there are points or boxes"
-        )
-
-    def _init(self, params: dict[str, Any] | None = None) -> None:
-        """For `self._init(locals())` in old constructors: keeps the arguments as attributes."""
-        for name, value in (params or {}).items():
-            if name != "self" and not name.startswith("_"):
-                setattr(self, name, value)
-
-    def _rand_range(self, low: float = 1.0, high: float | None = None, size: Any = None) -> Any:
-        """For old subclasses: uniform between two numbers, or between 0 and one."""
-        if high is None:
-            low, high = 0.0, low
-        return self.rng.uniform(low, high, size)
+    def default_rng(self) -> np.random.Generator:
+        """The generator for calls without one: that of `drawing_from`, or the augmentor's own."""
+        rng = getattr(_thread, "rng", None) or self.__dict__.get("_own_rng")
+        if rng is None:
+            rng = self.__dict__["_own_rng"] = own_generator(self)
+        return rng
 
     def __repr__(self) -> str:
         shown = []
@@ -164,173 +104,33 @@ class ImageAugmentor:
             value = getattr(self, name, parameter.empty)
             if value is parameter.empty or _same(value, parameter.default):
                 continue
-            # A function by its name: its address would be another in every run.
+            # A function is shown by its name, because its address differs in every run.
             shown.append(f"{name}={getattr(value, '__name__', None) or repr(value)}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-Augmentor = ImageAugmentor
+class PhotometricAugmentor(ImageAugmentor):
+    """Base class of augmentors that change colours: points, boxes and masks stay in place."""
 
 
-def _draw_by_get_transform(
-    self: ImageAugmentor, img: np.ndarray, rng: np.random.Generator
-) -> Transform:
-    outer, _lent.rng = getattr(_lent, "rng", None), rng
+def own_generator(augmentor: ImageAugmentor, seed: int = 0) -> np.random.Generator:
+    """A generator whose numbers depend on the seed and on the augmentor's repr."""
+    name = re.sub(r" at 0x\w+", "", repr(augmentor))  # an address differs in every run
+    return Stream(seed, name).generator(0, 0)
+
+
+@contextlib.contextmanager
+def drawing_from(rng: np.random.Generator) -> Iterator[None]:
+    """In this thread, augmentors that are called without a generator draw from `rng`."""
+    outer, _thread.rng = getattr(_thread, "rng", None), rng
     try:
-        return self.get_transform(img)
+        yield
     finally:
-        _lent.rng = outer
-
-
-def _draw_by_params(self: ImageAugmentor, img: np.ndarray, rng: np.random.Generator) -> Transform:
-    outer, _lent.rng = getattr(_lent, "rng", None), rng
-    try:
-        return ParamsTransform(self, self._get_augment_params(img))
-    finally:
-        _lent.rng = outer
+        _thread.rng = outer
 
 
 def _same(value: Any, default: Any) -> bool:
     return type(value) is type(default) and not isinstance(value, np.ndarray) and value == default
-
-
-class PhotometricAugmentor(ImageAugmentor):
-    """Base class of augmentors that change colours: points, boxes and masks stay where they are."""
-
-    def _augment_coords(self, coords: np.ndarray, params: Any) -> np.ndarray:
-        return coords
-
-
-class ParamsTransform(Transform):
-    """What an augmentor of the oldest protocol has drawn: its parameters."""
-
-    def __init__(self, augmentor: ImageAugmentor, params: Any):
-        self.augmentor, self.params = augmentor, params
-
-    def apply_image(self, img: np.ndarray) -> np.ndarray:
-        return self.augmentor._augment(img, self.params)
-
-    def apply_coords(self, coords: np.ndarray) -> np.ndarray:
-        return self.augmentor._augment_coords(coords, self.params)
-
-    def apply_mask(self, mask: np.ndarray) -> np.ndarray:
-        if isinstance(self.augmentor, PhotometricAugmentor):
-            return mask
-        raise self._missing("apply_mask")
-
-    def __repr__(self) -> str:
-        return f"ParamsTransform({self.augmentor!r}, {self.params!r})"
-
-
-class AugmentorList(ImageAugmentor):
-    """Augmentors one after another.
-
-    Each draws for the image that the one before it has made, so its transform's parts but the first
-    are drawn when an image goes through for the first time: ask for points, boxes or masks after
-    the image.
-
-    >>> from towerpack.dataflow.imgaug import Flip, RandomCrop
-    >>> augs = AugmentorList([Flip(horiz=True), RandomCrop(4)])
-    >>> augs.augment(np.zeros((8, 8, 3), np.uint8)).shape
-    (4, 4, 3)
-    """
-
-    def __init__(self, augmentors: Iterable[ImageAugmentor]):
-        self.augmentors = [checked_augmentor(augmentor) for augmentor in augmentors]
-        self._writes = any(augmentor.writes_in_place for augmentor in self.augmentors)
-
-    def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
-        if not self.augmentors:
-            return TransformList()
-        return LazyTransformList(self.augmentors[0].draw(img, rng), self.augmentors[1:], rng)
-
-    def augment(self, img: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        rng = self._own_rng() if rng is None else rng
-        img = checked_image(img).copy() if self._writes else checked_image(img)
-        way = _Way(img)
-        for augmentor in self.augmentors:
-            way.go(way.draw(augmentor, rng))
-        return way.end()
-
-    @property
-    def writes_in_place(self) -> bool:
-        return self._writes
-
-    def __repr__(self) -> str:
-        return f"AugmentorList({self.augmentors!r})"
-
-
-class LazyTransformList(TransformList):
-    """Transforms of which all but the first are drawn while the first image goes through."""
-
-    def __init__(
-        self, first: Transform, augmentors: Sequence[ImageAugmentor], rng: np.random.Generator
-    ):
-        # Not flattened: the first may be a list that is not drawn to its end either.
-        self._parts = [first]
-        self._to_draw = list(augmentors)
-        self._rng = rng
-
-    @property
-    def transforms(self) -> list[Transform]:
-        if self._to_draw:
-            raise RuntimeError(
-                "this list of augmentors has drawn for its first one only, because each draws for "
-                "the image that the one before makes: call apply_image first, then apply_coords, "
-                "apply_boxes or apply_mask"
-            )
-        return self._parts
-
-    @transforms.setter
-    def transforms(self, value: list[Transform]) -> None:
-        self._parts = value
-
-    def apply_image(self, img: np.ndarray) -> np.ndarray:
-        way = _Way(img)
-        for transform in self._parts:
-            way.go(transform)
-        while self._to_draw:
-            transform = way.draw(self._to_draw[0], self._rng)
-            way.go(transform)
-            self._parts.append(transform)
-            del self._to_draw[0]
-        return way.end()
-
-
-class _Way:
-    """An image on its way through transforms that are drawn as it goes.
-
-    A transform that others can be done at once with is put off until one comes that cannot, or
-    that must see the pixels to draw.
-    """
-
-    def __init__(self, img: np.ndarray):
-        self._img = img
-        self._put_off: Transform | None = None
-
-    def draw(self, augmentor: ImageAugmentor, rng: np.random.Generator) -> Transform:
-        if self._put_off is None or not augmentor.draws_from_shape:
-            return augmentor.draw(self.end(), rng)
-        shape = (*self._put_off.output_size, *self._img.shape[2:])  # type: ignore[misc]
-        return augmentor.draw(np.broadcast_to(self._img.dtype.type(0), shape), rng)
-
-    def go(self, transform: Transform) -> None:
-        if self._put_off is not None:
-            both = self._put_off.followed_by(transform)
-            if both is not None:
-                self._put_off = both
-                return
-            self.end()
-        if transform.can_be_followed:
-            self._put_off = transform
-        else:
-            self._img = transform.apply_image(self._img)
-
-    def end(self) -> np.ndarray:
-        """The image as it is now."""
-        if self._put_off is not None:
-            self._img, self._put_off = self._put_off.apply_image(self._img), None
-        return self._img
 
 
 def checked_augmentor(augmentor: Any) -> ImageAugmentor:
@@ -338,12 +138,20 @@ def checked_augmentor(augmentor: Any) -> ImageAugmentor:
         return augmentor
     raise TypeError(
         f"expected an ImageAugmentor, received {augmentor!r} ({type(augmentor).__name__}); "
-        "a function of an image is one in imgaug.MapImage(function)"
+        "imgaug.MapImage(function) makes one from a function of an image"
     )
 
 
-def as_augmentor(augmentors: ImageAugmentor | Iterable[ImageAugmentor]) -> ImageAugmentor:
-    """One augmentor of a list of them."""
-    if isinstance(augmentors, Iterable) and not isinstance(augmentors, ImageAugmentor):
-        return AugmentorList(augmentors)
-    return checked_augmentor(augmentors)
+def expect(holds: object, what: str, received: object) -> None:
+    """Raises an error about an argument if the condition does not hold."""
+    if not holds:
+        raise ValueError(f"expected {what}, received {received}")
+
+
+def expect_range(bounds: tuple[float, float], name: str) -> None:
+    ordered = len(bounds) == 2 and 0 <= bounds[0] <= bounds[1]
+    expect(ordered, f"{name} as (low, high) with 0 <= low <= high", bounds)
+
+
+def expect_positive_range(bounds: tuple[float, float], name: str) -> None:
+    expect(0 < bounds[0] <= bounds[1], f"{name} as (low, high) with 0 < low <= high", bounds)

@@ -1,56 +1,57 @@
-"""What an augmentor has drawn: a fixed transform of images, points, boxes and masks.
+"""Fixed transforms of images, points, boxes and masks, which augmentors draw.
 
 Coordinates are continuous: (0, 0) is the upper left corner of the image and (w, h) the lower right
-one, so the middle of the first pixel is (0.5, 0.5). Every transform keeps to that, and points,
-boxes and masks move with the pixels.
+one, so the centre of the first pixel is (0.5, 0.5). Points, boxes and masks move with the pixels.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from towerpack.dataflow.imgaug.pixels import size_of
+
 
 class Transform:
-    """A fixed change to an image, and to what belongs to it.
+    """A fixed change to an image and to its points, boxes and masks.
 
-    Deterministic: the same input gives the same output, each time. An image that is given to it is
-    never written into; the result may be a view of it. What a subclass does not implement raises
-    NotImplementedError.
+    It is deterministic. It never writes into the image that it receives, but the result may be a
+    view of that image. Methods that a subclass does not implement raise NotImplementedError.
     """
 
     output_size: tuple[int, int] | None = None
-    """(height, width) of what `apply_image` gives; None if it is that of its input."""
+    """(height, width) of the result of `apply_image`; None if it does not change."""
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
         raise self._missing("apply_image")
 
     def apply_coords(self, coords: np.ndarray) -> np.ndarray:
-        """Where points, an N x 2 array of (x, y), go. They may lie outside the image."""
+        """Moves points, an N x 2 array of (x, y). They may lie outside the image."""
         raise self._missing("apply_coords")
 
     def apply_mask(self, mask: np.ndarray) -> np.ndarray:
-        """A map of labels, HW or HWC: moved like the image, and no label mixed with another."""
+        """Moves a map of labels, HW or HWC, like the image, without mixing labels."""
         raise self._missing("apply_mask")
 
     def apply_segmentation(self, mask: np.ndarray) -> np.ndarray:
-        """The other name of `apply_mask`."""
+        """Another name for `apply_mask`."""
         return self.apply_mask(mask)
 
     def apply_boxes(self, boxes: np.ndarray) -> np.ndarray:
-        """Where boxes, an N x 4 array of (x0, y0, x1, y1), go: the bounds of their corners.
+        """Moves boxes, an N x 4 array of (x0, y0, x1, y1), to the bounds of their moved corners.
 
-        Clipped to the image, where the transform knows its size. As many as were given: one that
-        has left the image is of no area. `filter_boxes` leaves those out.
+        They are clipped to the image if the transform knows its size. A box that has left the image
+        stays in the array, with no area; `filter_boxes` removes it.
         """
         return clip_boxes(self._move_boxes(boxes), self.output_size)
 
     def filter_boxes(
         self, boxes: np.ndarray, min_size: float = 1.0, min_visible: float = 0.0
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The boxes that are still to be seen, clipped, and their numbers among the given ones.
+        """The boxes that are still visible, clipped, and their indices among the given ones.
 
         A box is kept if each of its sides has at least `min_size` pixels, and if at least
         `min_visible` (0 to 1) of its area is inside the image.
@@ -73,39 +74,38 @@ class Transform:
         return np.concatenate([moved.min(axis=1), moved.max(axis=1)], axis=1)
 
     def _visible_boxes(self, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The boxes, clipped, and how much of each is left."""
+        """The boxes, clipped, and the share of each that is inside."""
         whole = self._move_boxes(boxes)
         clipped = clip_boxes(whole, self.output_size)
         area = box_areas(whole)
         return clipped, box_areas(clipped) / np.where(area > 0, area, 1)
 
-    can_be_followed = False  # whether `followed_by` may give something; then output_size is known
+    def fused_with(self, after: Transform) -> Transform | None:
+        """One transform of images and masks that does this and then the other, if there is one.
 
-    def followed_by(self, after: Transform) -> Transform | None:
-        """One transform of images and masks that does this and the other at once, if there is one.
-
-        Chains ask for it, so that a warp makes only the pixels that the crop behind it keeps.
+        Chains use it, so that a warp computes only the pixels that a crop after it keeps.
         """
         return None
 
     def _missing(self, method: str) -> NotImplementedError:
         return NotImplementedError(
             f"{type(self).__name__} has no {method}; write one in a subclass, or leave the "
-            "augmentor out where it is needed"
+            "augmentor out of this flow"
         )
 
     def __add__(self, other: Transform) -> TransformList:
         return TransformList([self, other])
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        shown = (f"{k}={v!r}" for k, v in self.__dict__.items() if not k.startswith("_"))
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 class TransformList(Transform):
-    """Transforms one after another. `a + b` makes one, `+=` adds to one.
+    """Transforms one after another. `a + b` makes a list, `+=` extends it.
 
-    Those that can be done at once are (`Transform.followed_by`): pixels are interpolated once.
-    Any other method `apply_...` that all of them have can be called as well.
+    Transforms are fused where possible, so that pixels are interpolated once. Any other method
+    `apply_...` that all of them have can be called as well.
     """
 
     def __init__(self, transforms: Iterable[Transform] = ()):
@@ -117,25 +117,16 @@ class TransformList(Transform):
         return sizes[-1] if sizes else None
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
-        for transform in fused(self.transforms):
-            img = transform.apply_image(img)
-        return img
+        return _apply_each(fused(self.transforms), "apply_image", img)
 
     def apply_coords(self, coords: np.ndarray) -> np.ndarray:
-        for transform in self.transforms:
-            coords = transform.apply_coords(coords)
-        return coords
+        return _apply_each(self.transforms, "apply_coords", coords)
 
     def apply_mask(self, mask: np.ndarray) -> np.ndarray:
-        for transform in fused(self.transforms):
-            mask = transform.apply_mask(mask)
-        return mask
+        return _apply_each(fused(self.transforms), "apply_mask", mask)
 
     def apply_boxes(self, boxes: np.ndarray) -> np.ndarray:
-        boxes = as_boxes(boxes)
-        for transform in self.transforms:
-            boxes = transform.apply_boxes(boxes)
-        return boxes
+        return _apply_each(self.transforms, "apply_boxes", as_boxes(boxes))
 
     def _visible_boxes(self, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         visible = np.ones(len(boxes))
@@ -147,13 +138,7 @@ class TransformList(Transform):
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("apply_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-
-        def apply(x: Any) -> Any:
-            for transform in self.transforms:
-                x = getattr(transform, name)(x)
-            return x
-
-        return apply
+        return functools.partial(_apply_each, self.transforms, name)
 
     def __iadd__(self, other: Transform) -> TransformList:
         self.transforms = self.transforms + _flat([other])
@@ -169,11 +154,17 @@ class TransformList(Transform):
         return f"{type(self).__name__}({self.transforms!r})"
 
 
+def _apply_each(transforms: Iterable[Transform], method: str, value: Any) -> Any:
+    for transform in transforms:
+        value = getattr(transform, method)(value)
+    return value
+
+
 def fused(transforms: Iterable[Transform]) -> list[Transform]:
-    """The same for images and masks, in as few transforms as can be."""
+    """The fewest transforms that do the same to images and masks."""
     few: list[Transform] = []
     for transform in transforms:
-        both = few[-1].followed_by(transform) if few else None
+        both = few[-1].fused_with(transform) if few else None
         if both is None:
             few.append(transform)
         else:
@@ -193,7 +184,7 @@ def _flat(transforms: Iterable[Transform]) -> list[Transform]:
 class TransformFactory(Transform):
     """A transform from functions: `TransformFactory("negative", apply_image=lambda x: 255 - x)`.
 
-    Methods that no function was given for raise NotImplementedError.
+    Methods without a function raise NotImplementedError.
     """
 
     def __init__(self, name: str = "TransformFactory", **functions: Callable[[Any], Any]):
@@ -210,9 +201,9 @@ class TransformFactory(Transform):
 
 
 class PhotometricTransform(Transform):
-    """`func(img, *args)`: colours change, and points, boxes and masks stay where they are.
+    """`func(img, *args)`: changes colours, while points, boxes and masks stay in place.
 
-    Made of a function at the top level of a module, so that it can travel to a worker.
+    `func` is at the top level of a module, so that it can be sent to a worker.
     """
 
     def __init__(self, func: Callable[..., np.ndarray], *args: Any):
@@ -227,19 +218,13 @@ class PhotometricTransform(Transform):
     def apply_mask(self, mask: np.ndarray) -> np.ndarray:
         return mask
 
-    def _move_boxes(self, boxes: np.ndarray) -> np.ndarray:
-        return as_boxes(boxes)
-
-    def _visible_boxes(self, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return boxes, np.ones(len(boxes))
-
     def __repr__(self) -> str:
         name = getattr(self.func, "__name__", repr(self.func))
         return f"{type(self).__name__}({', '.join([name, *map(repr, self.args)])})"
 
 
 class NoOpTransform(PhotometricTransform):
-    """Leaves everything as it is."""
+    """Changes nothing."""
 
     def __init__(self) -> None:
         super().__init__(_same)
@@ -256,16 +241,22 @@ NO_OP = NoOpTransform()
 
 
 def as_boxes(boxes: Any) -> np.ndarray:
-    """N x 4 floats; float32 stays float32."""
-    array = np.asarray(boxes)
+    return _as_rows(boxes, 4, "boxes as N x 4 of (x0, y0, x1, y1)")
+
+
+def as_coords(coords: Any) -> np.ndarray:
+    return _as_rows(coords, 2, "points as N x 2 of (x, y)")
+
+
+def _as_rows(values: Any, width: int, expected: str) -> np.ndarray:
+    """N x `width` floats; float32 stays float32."""
+    array = np.asarray(values)
     if array.dtype.kind != "f":
         array = array.astype(np.float64)
     if array.size == 0:
-        return array.reshape(0, 4)
-    if array.ndim != 2 or array.shape[1] != 4:
-        raise ValueError(
-            f"expected boxes as N x 4 of (x0, y0, x1, y1), received shape {array.shape}"
-        )
+        return array.reshape(0, width)
+    if array.ndim != 2 or array.shape[1] != width:
+        raise ValueError(f"expected {expected}, received shape {array.shape}")
     return array
 
 
@@ -278,3 +269,11 @@ def clip_boxes(boxes: np.ndarray, size: tuple[int, int] | None) -> np.ndarray:
 
 def box_areas(boxes: np.ndarray) -> np.ndarray:
     return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+
+
+def expect_size(img: np.ndarray, size: tuple[int, int], transform: Transform) -> None:
+    if size_of(img) != size:
+        raise ValueError(
+            f"{transform!r} was made for images of {size[0]}x{size[1]}, received "
+            f"{img.shape[0]}x{img.shape[1]}; images that share a transform must have the same size"
+        )

@@ -1,21 +1,75 @@
-"""Shifted, turned, sheared and scaled images."""
+"""Augmentors that flip, transpose, shift, rotate, shear, scale and bend images."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from towerpack.dataflow.imgaug.base import ImageAugmentor
-from towerpack.dataflow.imgaug.moves import WarpAffineTransform
-from towerpack.dataflow.imgaug.opencv import BORDER_REPLICATE, INTER_LINEAR, Colour, size_of
-from towerpack.dataflow.imgaug.transform import Transform
+from towerpack.dataflow.imgaug.base import ImageAugmentor, expect
+from towerpack.dataflow.imgaug.geometric import (
+    FlipTransform,
+    TransposeTransform,
+    WarpAffineTransform,
+)
+from towerpack.dataflow.imgaug.pixels import (
+    BORDER_REPLICATE,
+    INTER_LINEAR,
+    INTER_NEAREST,
+    Colour,
+    on_pixels,
+    opencv,
+    shape2d,
+    size_of,
+)
+from towerpack.dataflow.imgaug.transform import NO_OP, Transform, as_coords, expect_size
+
+STEPS = 30  # of the fixed-point iteration that finds where a point goes
+
+
+@dataclass(eq=False, repr=False)
+class Flip(ImageAugmentor):
+    """Exchanges left and right (`horiz`) or top and bottom (`vert`) with probability `prob`.
+
+    Exactly one of the two must be set. For both, use two Flips.
+    """
+
+    draws_from_shape: ClassVar[bool] = True
+
+    horiz: bool = False
+    vert: bool = False
+    prob: float = 0.5
+
+    def __post_init__(self) -> None:
+        one = bool(self.horiz) != bool(self.vert)
+        expect(one, "horiz=True or vert=True (for both, two Flips)", (self.horiz, self.vert))
+        expect(0 <= self.prob <= 1, "a probability from 0 to 1", self.prob)
+
+    def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
+        return FlipTransform(*size_of(img), horiz=self.horiz) if rng.random() < self.prob else NO_OP
+
+
+@dataclass(eq=False, repr=False)
+class Transpose(ImageAugmentor):
+    """Exchanges rows and columns with probability `prob`."""
+
+    draws_from_shape: ClassVar[bool] = True
+
+    prob: float = 0.5
+
+    def __post_init__(self) -> None:
+        expect(0 <= self.prob <= 1, "a probability from 0 to 1", self.prob)
+
+    def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
+        return TransposeTransform(*size_of(img)) if rng.random() < self.prob else NO_OP
 
 
 @dataclass(eq=False, repr=False)
 class Shift(ImageAugmentor):
-    """Moves the image by whole pixels, up to a fraction of its width and height either way."""
+    """Shifts the image by whole pixels, up to a fraction of its size in either direction."""
 
     horiz_frac: float = 0
     vert_frac: float = 0
@@ -24,8 +78,7 @@ class Shift(ImageAugmentor):
 
     def __post_init__(self) -> None:
         for fraction in (self.horiz_frac, self.vert_frac):
-            if not 0 <= fraction < 1:
-                raise ValueError(f"expected fractions from 0 to 1, received {fraction}")
+            expect(0 <= fraction < 1, "fractions from 0 to 1", fraction)
 
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
         height, width = size_of(img)
@@ -38,9 +91,9 @@ class Shift(ImageAugmentor):
 
 @dataclass(eq=False, repr=False)
 class Rotation(ImageAugmentor):
-    """Turns the image by up to `max_deg` degrees either way.
+    """Rotates the image by up to `max_deg` degrees in either direction.
 
-    The point it turns about is drawn from `center_range`, in fractions of the width and height.
+    The centre of the rotation is drawn from `center_range`, in fractions of the width and height.
     With `step_deg`, only multiples of it are drawn.
     """
 
@@ -67,7 +120,7 @@ class Rotation(ImageAugmentor):
 
 @dataclass(eq=False, repr=False)
 class RotationAndCropValid(ImageAugmentor):
-    """Turns the image about its middle, then takes the largest part without any border.
+    """Rotates the image about its centre and takes the largest part without a border.
 
     The size of the result depends on the angle.
     """
@@ -82,7 +135,7 @@ class RotationAndCropValid(ImageAugmentor):
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
         height, width = size_of(img)
         degrees = _draw_degrees(self.max_deg, self.step_deg, rng)
-        # Between the middles of pixels, not their edges: beyond those, borders are mixed in.
+        # Between the centres of the outer pixels: beyond them, the border is mixed in.
         inner = largest_rectangle(width - 1, height - 1, math.radians(degrees))
         new_width, new_height = (math.floor(side + 1e-6) + 1 for side in inner)
         mat = around((width / 2, height / 2), rotation(degrees))
@@ -91,7 +144,7 @@ class RotationAndCropValid(ImageAugmentor):
 
 
 def largest_rectangle(width: float, height: float, angle: float) -> tuple[float, float]:
-    """Sides of the largest upright rectangle in one of width x height that was turned.
+    """The sides of the largest upright rectangle in a rotated one of width x height.
 
     >>> [round(side, 3) for side in largest_rectangle(4, 2, math.pi / 2)]
     [2.0, 4.0]
@@ -99,7 +152,7 @@ def largest_rectangle(width: float, height: float, angle: float) -> tuple[float,
     sin, cos = abs(math.sin(angle)), abs(math.cos(angle))
     long, short = max(width, height), min(width, height)
     if short <= 2 * sin * cos * long or abs(sin - cos) < 1e-10:
-        # Two of its corners touch one long side, the other two lie inside.
+        # Two of its corners touch a long side, and the other two lie inside.
         half = short / 2
         return (half / sin, half / cos) if width >= height else (half / cos, half / sin)
     cos2 = cos * cos - sin * sin
@@ -108,10 +161,10 @@ def largest_rectangle(width: float, height: float, angle: float) -> tuple[float,
 
 @dataclass(eq=False, repr=False)
 class Affine(ImageAugmentor):
-    """Scales, turns, shears (degrees) and moves the image about its middle.
+    """Scales, rotates, shears (in degrees) and shifts the image about its centre.
 
-    `scale` is (low, high), or four numbers for x and y apart; `translate_frac` is the largest
-    fraction of (width, height) to move by, either way.
+    `scale` is (low, high), or (low x, high x, low y, high y). `translate_frac` is the largest shift
+    in either direction, as fractions of (width, height).
     """
 
     scale: tuple[float, ...] | None = None
@@ -123,17 +176,11 @@ class Affine(ImageAugmentor):
     border_value: Colour = 0
 
     def __post_init__(self) -> None:
-        if self.scale is not None and (len(self.scale) not in (2, 4) or min(self.scale) <= 0):
-            raise ValueError(
-                "expected scale as (low, high) or (low x, high x, low y, high y), all positive, "
-                f"received {self.scale}"
-            )
-        if self.translate_frac is not None and not all(0 <= f <= 1 for f in self.translate_frac):
-            raise ValueError(
-                f"expected translate_frac as two fractions, received {self.translate_frac}"
-            )
-        if not 0 <= self.shear < 90:
-            raise ValueError(f"expected 0 <= shear < 90 degrees, received {self.shear}")
+        scale, shift = self.scale or (1, 1), self.translate_frac or (0, 0)
+        forms = "scale as (low, high) or (low x, high x, low y, high y), all positive"
+        expect(len(scale) in (2, 4) and min(scale) > 0, forms, scale)
+        expect(0 <= min(shift) <= max(shift) <= 1, "translate_frac as two fractions", shift)
+        expect(0 <= self.shear < 90, "0 <= shear < 90 degrees", self.shear)
 
     def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
         height, width = size_of(img)
@@ -155,25 +202,23 @@ class Affine(ImageAugmentor):
 
 
 def rotation(degrees: float) -> np.ndarray:
-    """Anticlockwise, as one sees the picture: y points down."""
+    """The matrix of a rotation, anticlockwise as seen in the image, where y points down."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     return np.array([[cos, sin], [-sin, cos]])
 
 
 def around(center: tuple[float, float], linear: np.ndarray) -> np.ndarray:
-    """A 2 x 3 matrix that leaves `center` where it is.
+    """The 2 x 3 matrix of a linear map that keeps `center` in place.
 
-    `center` is in the continuous coordinates of `Transform`, the matrix maps middles of pixels.
+    `center` is in the continuous coordinates of `Transform`; the matrix maps centres of pixels.
     """
     middle = np.array([center[0] - 0.5, center[1] - 0.5])
     return np.concatenate([linear, (middle - linear @ middle)[:, None]], axis=1)
 
 
 def _check_step(max_deg: float, step_deg: float | None) -> None:
-    if step_deg is not None and not 0 < step_deg <= max_deg:
-        raise ValueError(
-            f"expected 0 < step_deg <= max_deg, received step_deg={step_deg}, max_deg={max_deg}"
-        )
+    if step_deg is not None:
+        expect(0 < step_deg <= max_deg, "0 < step_deg <= max_deg", (step_deg, max_deg))
 
 
 def _draw_degrees(max_deg: float, step_deg: float | None, rng: np.random.Generator) -> float:
@@ -181,3 +226,77 @@ def _draw_degrees(max_deg: float, step_deg: float | None, rng: np.random.Generat
         return rng.uniform(-max_deg, max_deg)
     steps = int(max_deg // step_deg)
     return float(rng.integers(-steps, steps + 1)) * step_deg
+
+
+class GaussianDeform(ImageAugmentor):
+    """Moves each anchor by a random offset, and its surroundings by less with distance.
+
+    `anchors` are (y, x) from 0 to 1, and `shape` is the (height, width) of the images. `sigma` is
+    the reach of an anchor, on the same scale. Offsets are up to `randrange` pixels in either
+    direction, by default an eighth of the height. Memory and time grow with the number of anchors.
+    """
+
+    def __init__(
+        self,
+        anchors: Sequence[tuple[float, float]],
+        shape: int | Sequence[int],
+        sigma: float = 0.5,
+        randrange: float | None = None,
+    ):
+        self.anchors = [(float(y), float(x)) for y, x in anchors]
+        self.shape, self.sigma = shape2d(shape), sigma
+        self.randrange = self.shape[0] / 8 if randrange is None else randrange
+        expect(self.anchors, "at least one anchor", self.anchors)
+        expect(sigma > 0, "sigma > 0", sigma)
+        expect(self.randrange >= 0, "randrange >= 0", self.randrange)
+        height, width = self.shape
+        y, x = np.mgrid[:height, :width]
+        self._middles = np.stack([x, y], axis=-1).reshape(-1, 2) + 0.5
+        self._weights = self.weights_at(self._middles).astype(np.float32)
+
+    def weights_at(self, points: np.ndarray) -> np.ndarray:
+        """The weights of the anchors at each point, N x anchors; each row adds up to 1."""
+        height, width = self.shape
+        anchors = np.array(self.anchors)[:, ::-1]
+        away = points[:, None, :] / (width, height) - anchors
+        exponent = -(away**2).sum(axis=2) / (2 * self.sigma**2)
+        weights = np.exp(exponent - exponent.max(axis=1, keepdims=True))
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def draw(self, img: np.ndarray, rng: np.random.Generator) -> Transform:
+        offsets = rng.uniform(-self.randrange, self.randrange, (len(self.anchors), 2))
+        transform = DeformTransform(self, offsets)
+        expect_size(img, self.shape, transform)
+        return transform
+
+
+class DeformTransform(Transform):
+    """Each pixel of the result comes from its position plus the offset there."""
+
+    def __init__(self, deform: GaussianDeform, offsets: np.ndarray):
+        self.deform, self.offsets = deform, offsets
+        self.output_size = deform.shape
+
+    def apply_image(self, img: np.ndarray) -> np.ndarray:
+        return self._remap(img, INTER_LINEAR)
+
+    def apply_mask(self, mask: np.ndarray) -> np.ndarray:
+        return self._remap(mask, INTER_NEAREST, exact=True)
+
+    def _remap(self, img: np.ndarray, interp: int, exact: bool = False) -> np.ndarray:
+        expect_size(img, self.deform.shape, self)
+        moved = self.deform._weights @ self.offsets.astype(np.float32)
+        moved += (self.deform._middles - 0.5).astype(np.float32)
+        places = moved.reshape(*size_of(img), 2)
+        remap = opencv().remap
+        return on_pixels(
+            lambda part: remap(part, places, None, interp, borderMode=BORDER_REPLICATE), img, exact
+        )
+
+    def apply_coords(self, coords: np.ndarray) -> np.ndarray:
+        coords = as_coords(coords)
+        # The offset leads to where a pixel comes from; a point moves by the inverse map.
+        moved = coords.astype(np.float64)
+        for _ in range(STEPS):
+            moved = coords - self.deform.weights_at(moved) @ self.offsets
+        return moved.astype(coords.dtype, copy=False)

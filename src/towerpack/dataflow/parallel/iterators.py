@@ -1,8 +1,8 @@
-"""Iterators whose datapoints are made elsewhere: by index, from an input, by copies of a flow.
+"""Iterators over datapoints that workers make: by index, from an input, by copies of a flow.
 
-Nothing is started before the first datapoint is asked for, so that `restore` costs nothing. When an
-error, the end or `close` has reached the consumer, nothing is left of the workers; to ask for more
-after an error starts them again, at the datapoint it came from.
+Workers are started by the first `next`, so `restore` costs nothing. After an error, the end or
+`close`, nothing is left of them. After an error, `next` starts them again at the datapoint that
+raised it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,16 @@ from collections.abc import Callable
 from typing import Any
 
 from towerpack.core import logger
-from towerpack.dataflow.base import FlowIterator, State
-from towerpack.dataflow.iterators import checked_index
+from towerpack.dataflow.iterators import FlowIterator, State, checked_index
 from towerpack.dataflow.parallel.sources import Copies, Indices
-from towerpack.dataflow.parallel.tasks import Chunk, Executor, TaskSource, Window
+from towerpack.dataflow.parallel.tasks import Executor, TaskSource, Window
+from towerpack.dataflow.parallel.work import Chunk
 from towerpack.dataflow.stacking import stack_rows
 from towerpack.dataflow.statistics import Counter
 
 
 class Run:
-    """How a stage runs its work: made by the stage, shared by its iterators.
-
-    It outlives them, with the numbers that the stage's statistics tell.
-    """
+    """How a stage runs its work in one epoch, and what its statistics report afterwards."""
 
     def __init__(
         self,
@@ -37,10 +34,10 @@ class Run:
         following: Callable[[], TaskSource] | None = None,
     ):
         self.name, self.prefetch, self.start = name, prefetch, start
-        self.keep = keep  # at the end of a pass: takes the workers for the next one, or does not
-        self.following = following  # the tasks of that one, where workers may begin them early
-        # Stages that workers do only a part of count here; others send their own statistics.
-        self.counters: list[tuple[Counter, int]] = []  # and its datapoints for each of ours
+        self.keep = keep  # keeps the workers at the end of an epoch; returns whether it did
+        self.following = following  # the tasks of the next epoch, if workers may begin them early
+        # Of stages that only partly run in workers: a counter, and its datapoints for each of ours.
+        self.counters: list[tuple[Counter, int]] = []
         self.executor: Executor | None = None
         self.window: Window | None = None
         self.dropped = self.skipped = 0
@@ -57,22 +54,22 @@ class Run:
             self.skipped += len(chunk.skipped)
 
 
-class ParallelIterator(FlowIterator, counted=False):
-    """Base class: hands out the datapoints of one chunk after another.
+class ParallelIterator(FlowIterator):
+    """Base class: returns the datapoints of one chunk after another.
 
-    A subclass says how to make tasks from a position (`_open`), which position follows some
-    datapoints of a chunk (`_position`), and what the last one is.
+    A subclass defines how tasks are made from a position (`_open`), and which position follows
+    some datapoints of a chunk (`_position`).
     """
 
     def __init__(self, run: Run, begin: State):
         self._run = run
-        self._at = begin  # where to open; while it is open, the position before `_chunk`
+        self._at = begin  # where to begin; once begun, the position before `_chunk`
         self._window: Window | None = None
         self._release: weakref.finalize | None = None
-        self._rows: list[Any] = []  # of the chunk, the next one last: not kept once handed out
-        self._taken = 0  # rows of the chunk that the consumer has
+        self._rows: list[Any] = []  # of the chunk, in reverse order; a returned row is not kept
+        self._taken = 0  # rows of the chunk that were returned
         self._chunk = Chunk([])
-        self._stacked: int | None = None  # the size of batches that workers are asked for
+        self._stacked: int | None = None  # the size of the batches that workers make; None: rows
         self._ended = False
 
     def _open(self, position: State) -> TaskSource:
@@ -90,21 +87,21 @@ class ParallelIterator(FlowIterator, counted=False):
         return self._rows.pop()
 
     def _change_to(self, stacked: int | None) -> None:
-        """What workers are asked for from here on: single datapoints, or batches of that size."""
+        """Makes workers return batches of this size from now on, or single datapoints."""
         self._stop()
         self._stacked = stacked
 
     def _next_chunk(self) -> None:
-        """Gets the next chunk that has rows; raises what comes instead."""
+        """Waits for the next chunk that has rows, or raises the error or end that comes instead."""
         begun = time.perf_counter_ns()
         try:
             self._await_chunk()
         except BaseException as error:
-            # Nothing of the workers stays behind, though a traceback may keep this iterator alive.
+            # End the workers even if a traceback keeps this iterator alive.
             self._ended = isinstance(error, StopIteration)
             self._stop(failed=not self._ended)
             raise
-        # Counted by chunks, not by datapoints: the statistics of small ones would cost too much.
+        # Counted per chunk: counting every small datapoint would cost too much.
         self.counter.nanoseconds += time.perf_counter_ns() - begun
         self.counter.datapoints += self._chunk.made - len(self._chunk.dropped)
 
@@ -128,12 +125,12 @@ class ParallelIterator(FlowIterator, counted=False):
                 return
 
     def _settle(self) -> None:
-        """Moves the position behind the chunk, all of whose rows have been handed out."""
+        """Moves the position to the rows of the chunk that were returned, and drops the others."""
         self._at = self._position(self._at, self._chunk, self._taken)
         self._chunk, self._taken, self._rows = Chunk([]), 0, []
 
     def _begin(self) -> bool:
-        """Starts the workers, if there is anything to do."""
+        """Starts the workers, if there is a task."""
         source = self._open(self._at)
         first = source.more(self._stacked or 1)
         if first is None:
@@ -155,7 +152,7 @@ class ParallelIterator(FlowIterator, counted=False):
         return task.position or {}, chunk
 
     def _stop(self, failed: bool = False) -> None:
-        """Ends the workers, unless they are kept for the next pass; the position stays."""
+        """Ends the workers, unless they are kept for the next epoch; keeps the position."""
         self._settle()
         window, self._window = self._window, None
         if self._release is not None:
@@ -180,31 +177,12 @@ class ParallelIterator(FlowIterator, counted=False):
         self._ended = True
 
 
-def offset_after(chunk: Chunk, taken: int) -> int:
-    """How many of the chunk's datapoints, dropped ones included, are behind the consumer."""
-    if taken >= chunk.kept:
-        return chunk.made
-    if not chunk.dropped:
-        return taken
-    dropped = set(chunk.dropped)
-    offset = 0
-    while taken or offset in dropped:
-        taken -= offset not in dropped
-        offset += 1
-    return offset
+class StackingIterator(ParallelIterator):
+    """An iterator whose datapoints the workers can also stack, in shared memory."""
 
-
-class StackingIterator(ParallelIterator, counted=False):
-    """One that can also have its datapoints stacked by the workers, in shared memory."""
-
-    _stacks = True  # until it turns out that some cannot be
+    _stacks = True  # until it turns out that some datapoints cannot be stacked
 
     def next_batch(self, size: int, number: int) -> tuple[Any, int]:
-        """The next `size` datapoints as `stack_rows` would stack them, and how many they are.
-
-        Fewer at the end; StopIteration if there are none. An error, which calls the first of them
-        `number`, leaves the position before them.
-        """
         begin = self.state()
         try:
             if self._stacks:
@@ -217,7 +195,7 @@ class StackingIterator(ParallelIterator, counted=False):
                     if made < size:
                         self._require_end()
                     return batch, made
-                # Some are dropped, or of different shapes: then they come singly for the rest.
+                # Some are dropped, or differ in shape: from now on they are sent one by one.
                 self._stacks = False
                 self.restore(begin)
             rows = list(itertools.islice(self, size))
@@ -231,16 +209,16 @@ class StackingIterator(ParallelIterator, counted=False):
             raise
 
     def _require_end(self) -> None:
-        """After a batch that is not full: raises what came instead of its next datapoint."""
+        """After a stack that is not full: raises the error that came instead of its next row."""
         try:
             self._next_chunk()
         except StopIteration:
             return
-        raise RuntimeError(f"{self._run.name} made a batch of too few datapoints")
+        raise RuntimeError(f"{self._run.name} stacked too few datapoints")
 
 
-class IndexedIterator(StackingIterator, counted=False):
-    """Over a flow with random access: the position is an index, whoever made the datapoints."""
+class IndexedIterator(StackingIterator):
+    """Iterates over a flow with random access; the position is an index."""
 
     def __init__(self, run: Run, size: int, open_at: Callable[[int], TaskSource]):
         super().__init__(run, {"index": 0})
@@ -250,7 +228,7 @@ class IndexedIterator(StackingIterator, counted=False):
         return self._open_at(position["index"])
 
     def _position(self, begin: State, chunk: Chunk, taken: int) -> State:
-        return {"index": begin["index"] + offset_after(chunk, taken)}
+        return {"index": begin["index"] + chunk.offset_after(taken)}
 
     def restore(self, state: State) -> None:
         super().restore({"index": checked_index(state["index"], self._size)})
@@ -260,10 +238,11 @@ class IndexedIterator(StackingIterator, counted=False):
         self._at = {"index": self._size}
 
 
-class MappingIterator(StackingIterator, counted=False):
-    """Over an input that is iterated here; its position is that before the chunk, and a count.
+class MappingIterator(StackingIterator):
+    """Iterates over an input in this process and has workers map its datapoints.
 
-    With a `batch_size`, that many of the input's datapoints make one.
+    The position is the input's state before the chunk, and a count. With a `batch_size`, this
+    number of the input's datapoints make one.
     """
 
     def __init__(
@@ -276,7 +255,7 @@ class MappingIterator(StackingIterator, counted=False):
         super().__init__(run, {"input": flow_iterator.state(), "index": 0, "skip": 0})
         self._input, self._open_at, self._batch_size = flow_iterator, open_at, batch_size or 1
         self._stacks = batch_size is None
-        self._moved = False  # whether the input may have gone further than `_at`
+        self._moved = False  # whether the input may be beyond `_at`
 
     def _open(self, position: State) -> TaskSource:
         if self._moved or position["skip"]:
@@ -287,7 +266,7 @@ class MappingIterator(StackingIterator, counted=False):
         return self._open_at(self._input, position["index"] + position["skip"])
 
     def _position(self, begin: State, chunk: Chunk, taken: int) -> State:
-        return {**begin, "skip": begin["skip"] + offset_after(chunk, taken)}
+        return {**begin, "skip": begin["skip"] + chunk.offset_after(taken)}
 
     def restore(self, state: State) -> None:
         super().restore(state)
@@ -298,10 +277,11 @@ class MappingIterator(StackingIterator, counted=False):
         self._input.close()
 
 
-class CopiesIterator(ParallelIterator, counted=False):
-    """Over copies of a stream, one for each worker, whose datapoints are dealt out in turn.
+class CopiesIterator(ParallelIterator):
+    """Iterates over copies of a stream, one for each worker, whose datapoints alternate.
 
-    A copy that has ended is passed over. The pass ends when all have, or after `limit` datapoints.
+    A copy that has ended is skipped. The epoch ends when all have ended, or after `limit`
+    datapoints.
     """
 
     def __init__(self, run: Run, epoch: int, copies: int, limit: int | None):

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from towerpack.core.payload import travels
-from towerpack.dataflow.base import DataFlow, FlowIterator, Pass
-from towerpack.dataflow.blame import blame, name_of
-from towerpack.dataflow.map import MapData
+from towerpack.core.prefetch import DATAPOINTS
+from towerpack.dataflow.base import DataFlow
+from towerpack.dataflow.epoch import Epoch
+from towerpack.dataflow.functions import locate_error, name_of
+from towerpack.dataflow.iterators import FlowIterator
 from towerpack.dataflow.parallel.iterators import IndexedIterator, MappingIterator
-from towerpack.dataflow.parallel.old_names import old_names
 from towerpack.dataflow.parallel.sources import Indices, Inputs, ReadIndices
 from towerpack.dataflow.parallel.stage import (
     TIMEOUT_SECONDS,
@@ -22,6 +22,8 @@ from towerpack.dataflow.parallel.stage import (
 )
 from towerpack.dataflow.parallel.tasks import TaskSource
 from towerpack.dataflow.parallel.work import FlowWork, MapWork, Work
+from towerpack.dataflow.stage.map import MapData
+from towerpack.dataflow.workers.payload import travels
 
 TRAVEL_BYTES = 1 << 25  # 32 MB: a larger pickle of a source would cost each worker too much
 
@@ -29,21 +31,17 @@ TRAVEL_BYTES = 1 << 25  # 32 MB: a larger pickle of a source would cost each wor
 class StrictMapData(MapData):
     """A `MapData` whose function must return a datapoint."""
 
-    def apply(self, datapoint: Any, index: int, pass_: Pass) -> Any:
-        return self._checked(super().apply(datapoint, index, pass_), index, pass_)
-
-    def get_rows(self, indices: Sequence[int] | np.ndarray, pass_: Pass) -> list[Any]:
-        return [self.get(int(index), pass_) for index in indices]
-
-    def _checked(self, result: Any, index: int, pass_: Pass) -> Any:
-        if result is None:
-            error = ValueError(
-                "expected a datapoint from the function, received None, which strict=True does not "
-                "allow; return a datapoint, or use strict=False to drop it"
-            )
-            blame(error, self, index, pass_)
-            raise error
-        return result
+    def apply(self, rows: list[Any], indices: Any, epoch: Epoch) -> list[Any]:
+        results = super().apply(rows, indices, epoch)
+        for row, result, index in zip(rows, results, indices, strict=True):
+            if row is not None and result is None:
+                error = ValueError(
+                    "expected a datapoint from the function, received None, which strict=True does "
+                    "not allow; return a datapoint, or use strict=False to drop it"
+                )
+                locate_error(error, self, index, epoch)
+                raise error
+        return results
 
     def _note_drop(self) -> None:
         pass
@@ -53,20 +51,20 @@ class MultiProcessMapData(ProcessStage):
     """Applies `map_func` to every datapoint in `num_proc` worker processes.
 
     Every datapoint exactly once, in order, also when workers die: the same stream as `MapData` for
-    any number of workers, `rng` included. A pass is one pass of `ds`. A None drops the datapoint;
-    with `strict=True` it is an error.
+    any number of workers, `rng` included. If the function returns None, the datapoint is dropped;
+    with `strict=True` this is an error.
 
-    Where `ds` has random access the workers also read it, by index. Otherwise, or if it is too
-    large to be sent to them (32 MB without its arrays) or cannot be, it is read in this process.
+    If `ds` has random access, the workers also read it, by index. Otherwise, or if it cannot be
+    sent to them or is too large (32 MB without its arrays), it is read in this process.
 
     Args:
         num_proc: how many workers; 0 runs the same in this process, for a debugger.
-        map_func: gets a datapoint, and `rng` if it has a parameter of that name. It travels by
-            value: a lambda or a function of the main script will do.
+        map_func: gets a datapoint, and `rng` if it has a parameter of that name. It is sent by
+            value, so a lambda or a function of the main script works.
         buffer_size: datapoints made ahead of the consumer; fewer if they take more than 256 MB.
         seed: of `rng`.
         start_method, timeout, on_error: see `MultiProcessRunner`, also for workers that die and for
-            what becomes of the arrays.
+            the lifetime of arrays.
 
     >>> from towerpack.dataflow import DataFromList
     >>> flow = DataFromList([[1], [2], [3]], shuffle=False)
@@ -74,14 +72,15 @@ class MultiProcessMapData(ProcessStage):
     [[10], [20], [30]]
     """
 
-    @old_names(nr_proc="num_proc")
+    keeps_rows = True
+
     def __init__(
         self,
         ds: DataFlow | Iterable[Any],
         num_proc: int,
         map_func: Callable[..., Any],
         *,
-        buffer_size: int = 200,
+        buffer_size: int = DATAPOINTS,
         strict: bool = False,
         seed: int = 0,
         start_method: str | None = None,
@@ -89,7 +88,7 @@ class MultiProcessMapData(ProcessStage):
         on_error: str = "raise",
     ):
         self._map = (StrictMapData if strict else MapData)(ds, map_func, seed=seed)
-        self.ds, self.height = self._map.ds, self._map.height
+        self.ds = self._map.ds
         self.num_proc = checked_count("num_proc", num_proc, 0)
         self.map_func, self.strict = map_func, strict
         self.buffer_size = checked_count("buffer_size", buffer_size, 1)
@@ -98,51 +97,40 @@ class MultiProcessMapData(ProcessStage):
     def inputs(self) -> Sequence[DataFlow]:
         return (self._map,)
 
-    def label(self) -> str:
-        return f"{type(self).__name__}({name_of(self.map_func)})"
-
-    @property
-    def drops(self) -> bool | None:  # type: ignore[override]
-        return self._map.drops
-
-    def __len__(self) -> int:
-        self._check_len()
-        return len(self._map)
-
-    def iterator(self, pass_: Pass) -> FlowIterator:
+    def sequential(self, epoch: Epoch) -> FlowIterator:
         if not self.ds.random_access:
-            run = self._run(self.buffer_size, self._processes(lambda: self._map_work(pass_)))
+            run = self._run(self.buffer_size, self._processes(lambda: self._map_work(epoch)))
             run.counters = [(self._map.statistics, 1)]
             return MappingIterator(
                 run,
-                self.ds.iterator(pass_),
-                lambda source, index: Inputs(pass_.epoch, source, index),
+                self.ds.open(epoch),
+                lambda source, index: Inputs(epoch.number, source, index),
             )
-        size = self.ds.span()
+        size = self.ds.num_indices()
         here = self._reads_here
 
-        def open_at(index: int, pass_: Pass = pass_) -> TaskSource:
+        def open_at(index: int, epoch: Epoch = epoch) -> TaskSource:
             if here():
                 run.counters = [(self._map.statistics, 1)]
-                return ReadIndices(self.ds, pass_, index, size)
-            return Indices(pass_.epoch, index, size)
+                return ReadIndices(self.ds, epoch, index, size)
+            return Indices(epoch.number, index, size)
 
         def following() -> TaskSource:
-            return open_at(0, pass_.at_epoch(pass_.epoch + 1))
+            return open_at(0, epoch.at(epoch.number + 1))
 
         def work() -> Work:
             if here():
-                return self._map_work(pass_)
-            return FlowWork(self._map, pass_.branch, self.options.on_error)
+                return self._map_work(epoch)
+            return FlowWork(self._map, epoch.branch, self.options.on_error)
 
         run = self._run(self.buffer_size, self._processes(work), following)
         return IndexedIterator(run, size, open_at)
 
-    def _map_work(self, pass_: Pass) -> Work:
-        return MapWork(self._map, pass_.branch, self.options.on_error)
+    def _map_work(self, epoch: Epoch) -> Work:
+        return MapWork(self._map, epoch.branch, self.options.on_error)
 
     def _reads_here(self) -> bool:
-        """Whether the source stays in this process; found out once."""
+        """Whether the source is read in this process; determined once."""
         if self.num_proc == 0 or self.options.start_method == "fork":
             return False
         if self._source_stays is None:
@@ -152,4 +140,57 @@ class MultiProcessMapData(ProcessStage):
     _source_stays: bool | None = None
 
 
-MultiProcessMapDataZMQ = MultiProcessMapData
+class MultiProcessMapDataComponentSharedArray(MultiProcessMapData):
+    """Applies `map_func` to component `index` in worker processes; checks the array it returns.
+
+    Ordered, every datapoint exactly once, as `MultiProcessMapData`, which also sends arrays through
+    shared memory: this class only adds the check of shape and dtype.
+
+    >>> from towerpack.dataflow import DataFromList
+    >>> flow = DataFromList([[1, 'a'], [2, 'b']], shuffle=False)
+    >>> twice = MultiProcessMapDataComponentSharedArray(
+    ...     flow, 1, lambda x: np.full(2, x), output_shape=(2,), output_dtype='int64')
+    >>> list(twice)
+    [[array([1, 1]), 'a'], [array([2, 2]), 'b']]
+    """
+
+    def __init__(
+        self,
+        ds: DataFlow | Iterable[Any],
+        num_proc: int,
+        map_func: Callable[..., Any],
+        output_shape: tuple[int, ...],
+        output_dtype: Any,
+        index: int | str = 0,
+        **options: Any,
+    ):
+        component = _Component(map_func, tuple(output_shape), np.dtype(output_dtype), index)
+        super().__init__(ds, num_proc, component, **options)
+
+
+class _Component:
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        index: int | str,
+    ):
+        self.func, self.shape, self.dtype, self.index = func, shape, dtype, index
+        self.__name__ = name_of(func)
+
+    def __call__(self, datapoint: Any) -> Any:
+        if isinstance(datapoint, tuple):
+            datapoint = list(datapoint)
+        value = self.func(datapoint[self.index])
+        if value is None:
+            return None
+        array = np.asarray(value)
+        if array.shape != self.shape or array.dtype != self.dtype:
+            raise ValueError(
+                f"component {self.index!r}: expected an array of shape {self.shape} and dtype "
+                f"{self.dtype} from {self.__name__}, received {array.shape} {array.dtype}; return "
+                "that, or correct output_shape and output_dtype"
+            )
+        datapoint[self.index] = array
+        return datapoint

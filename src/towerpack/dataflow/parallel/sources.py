@@ -1,4 +1,4 @@
-"""The tasks of one pass, in the order of their datapoints."""
+"""The tasks of one epoch, in the order of their datapoints."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 from collections import deque
 from typing import Any
 
-from towerpack.dataflow.base import DataFlow, FlowIterator, Pass, State
-from towerpack.dataflow.parallel.tasks import Chunk, Task
-from towerpack.dataflow.parallel.work import Request
+from towerpack.dataflow.base import DataFlow
+from towerpack.dataflow.epoch import Epoch
+from towerpack.dataflow.iterators import FlowIterator, State
+from towerpack.dataflow.parallel.tasks import Task
+from towerpack.dataflow.parallel.work import Chunk, Request
 
 
 class Indices:
-    """Pieces of a range of indices, for a flow with random access."""
+    """Parts of a range of indices, for a flow with random access."""
 
     def __init__(self, epoch: int, start: int, stop: int):
         self._epoch, self._at, self._stop = epoch, start, stop
@@ -28,20 +30,20 @@ class Indices:
 
 
 class ReadIndices(Indices):
-    """The same, but read here: for a source that is too large, or unable, to go to the workers."""
+    """The same, but read in this process: for a source that cannot be sent, or is too large."""
 
-    def __init__(self, flow: DataFlow, pass_: Pass, start: int, stop: int):
-        super().__init__(pass_.epoch, start, stop)
-        self._flow, self._pass = flow, pass_
+    def __init__(self, flow: DataFlow, epoch: Epoch, start: int, stop: int):
+        super().__init__(epoch.number, start, stop)
+        self._flow, self._read_epoch = flow, epoch
 
     def more(self, count: int) -> Task | None:
         task = super().more(count)
         if task is not None:
             start, stop = task.request.start, task.request.start + task.request.count
             try:
-                task.request.inputs = self._flow.get_rows(range(start, stop), self._pass)
+                task.request.inputs = self._flow.read(range(start, stop), self._read_epoch)
             except Exception as error:  # noqa: BLE001 (raised when its turn comes)
-                if task.request.count > 1:  # find out whose it is
+                if task.request.count > 1:  # find out which datapoint raised it
                     self._at = start
                     return self.more(1)
                 task.done, task.chunk = True, Chunk([], error=error)
@@ -49,15 +51,15 @@ class ReadIndices(Indices):
 
 
 class Inputs:
-    """Datapoints that are read here, to be mapped by a worker.
+    """Datapoints that are read in this process and mapped by a worker.
 
-    An error of the input is raised in its place, after the datapoints before it, and ends these
-    tasks: an iterator that has raised might raise the same error again for ever.
+    An error of the input is raised after the datapoints before it, and ends these tasks: an
+    iterator that has raised might raise the same error endlessly.
     """
 
     def __init__(self, epoch: int, flow_iterator: FlowIterator, index: int):
         self._epoch, self._input, self._index = epoch, flow_iterator, index
-        self._failed: Task | None = None  # comes after the datapoints that were read before it
+        self._failed: Task | None = None  # follows the datapoints that were read before it
         self._ended = False
 
     def lane(self) -> int | None:
@@ -82,7 +84,7 @@ class Inputs:
 
     def _failure(self, error: BaseException, position: State, read: int) -> Task:
         request = Request(self._epoch, self._index + read, 0)
-        # Not the input's own position: it may have none after an error.
+        # Not the input's own position, which may be undefined after an error.
         position = {**position, "skip": read}
         return Task(request, position=position, done=True, chunk=Chunk([], error=error))
 
@@ -93,9 +95,9 @@ class Inputs:
 
 
 class BatchedInputs(Inputs):
-    """The same, `batch_size` to a task; an incomplete last one only with `remainder`.
+    """The same, with `batch_size` datapoints per task, or fewer in the last with `remainder`.
 
-    A batch in the middle of which the input raises is lost: the error comes in its place.
+    A batch within which the input raises is lost: the error replaces it.
     """
 
     def __init__(
@@ -120,9 +122,9 @@ class BatchedInputs(Inputs):
 
 
 class Copies:
-    """Rounds of tasks, one for each copy of a stream; `first` is the copy whose turn it is.
+    """Rounds of tasks, one for each copy of a stream, beginning with the copy `first`.
 
-    All tasks of a round are of one length, so that their datapoints can be dealt out in turn.
+    All tasks of a round have the same length, so that their datapoints can alternate.
     """
 
     def __init__(self, epoch: int, positions: list[State | None], first: int):

@@ -1,4 +1,4 @@
-"""What all parallel stages have in common: their options, and where their work is done."""
+"""Base classes of all parallel stages: their options, and where their work is done."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from towerpack.core import logger
-from towerpack.core.launcher import check_start_method
 from towerpack.dataflow.base import DataFlow
-from towerpack.dataflow.parallel.inline import InlineExecutor
+from towerpack.dataflow.functions import name_of
+from towerpack.dataflow.parallel.executors import InlineExecutor
 from towerpack.dataflow.parallel.iterators import Run
-from towerpack.dataflow.parallel.pool import ProcessExecutor
 from towerpack.dataflow.parallel.tasks import Executor, TaskSource
 from towerpack.dataflow.parallel.work import RAISE, SKIP, Work
 from towerpack.dataflow.statistics import ParallelStatistics, merge, walk
+from towerpack.dataflow.workers.pool import ProcessExecutor
+from towerpack.dataflow.workers.process import check_start_method
 
-TIMEOUT_SECONDS = 300.0  # longer than any honest datapoint or batch takes
+TIMEOUT_SECONDS = 300.0  # longer than any datapoint or batch should take
 
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """How worker processes are started and treated; the same for all parallel stages."""
+    """How worker processes are started and supervised; the same for all parallel stages."""
 
     start_method: str
     timeout: float | None
@@ -63,8 +64,12 @@ def known_length(ds: DataFlow) -> int | None:
 class ParallelStage(DataFlow):
     """Base class of stages whose datapoints are made by workers."""
 
+    # Where datapoints are made must not change them.
+    keeps_rows = True
+    transparent = True
+
     _latest: Run | None = None
-    _keeping = 0  # how many hold the workers from pass to pass
+    _keeping = 0  # how many callers keep the workers from epoch to epoch
     _warned = False
 
     def _run(
@@ -73,45 +78,49 @@ class ParallelStage(DataFlow):
         start: Callable[[], Executor],
         following: Callable[[], TaskSource] | None = None,
     ) -> Run:
-        """How a pass runs; `following` gives the tasks of the next, which kept workers go on to."""
+        """How an epoch runs; `following` makes the tasks of the next one, for kept workers."""
         following = following if self._keeping else None
         self._latest = Run(self.label(), prefetch, start, self._keep, following)
         return self._latest
 
     def _warn_of_copies(self, ds: DataFlow, copies: int) -> None:
-        """Logs, once, that workers which run a copy each repeat the data."""
+        """Warns, once, that workers which each run a copy repeat the data."""
         if copies == 1 or self._warned:
             return
         self._warned, length = True, known_length(ds)
         if length is None:
-            outcome = f"one pass gives all data {copies} times"
+            outcome = f"one epoch gives all data {copies} times"
         else:
             outcome = (
-                f"one pass is the first {length} of their datapoints in turn, in which some come "
-                "several times and others are missing"
+                f"an epoch is the first {length} of their datapoints, in which some are repeated "
+                "and others are missing"
             )
         instead = f"put {ds.label()} after this stage" if ds.inputs() else "take a list or arrays"
         logger.warning(
-            "%s: %s has no random access, so each of %d workers runs a copy of it, and %s. For "
-            "every datapoint once use one worker, or %s",
+            "%s: %s has no random access, so each of %d workers runs a copy of it, and %s. To get "
+            "every datapoint once, use one worker, or %s",
             *(self.label(), ds.label(), copies, outcome, instead),
         )
 
     def _keep(self, executor: Executor) -> bool:
-        """Whether the workers of a pass that has ended are kept for the next one."""
+        """Keeps the workers of an epoch that has ended for the next one; returns whether it did."""
         return False
 
-    def _check_len(self) -> None:
-        """Raises TypeError once it is known that not every datapoint comes out."""
+    def label(self) -> str:
+        func = getattr(self, "map_func", None)
+        return type(self).__name__ if func is None else f"{type(self).__name__}({name_of(func)})"
+
+    def __len__(self) -> int:
         if self._latest is not None and (self._latest.dropped or self._latest.skipped):
             raise TypeError(f"{self.label()} has no len(): some of its datapoints were dropped")
+        return len(self.inputs()[0])
 
     def __getstate__(self) -> dict[str, Any]:
         own = ("_latest", "_keeping", "_kept")
         return {key: value for key, value in self.__dict__.items() if key not in own}
 
     def parallel_statistics(self) -> ParallelStatistics:
-        """The workers of the latest pass, and how full the queue to the consumer was."""
+        """The workers of the latest epoch, and how full the queue to the consumer was."""
         run = self._latest
         if run is None or run.window is None or run.executor is None:
             return ParallelStatistics()
@@ -121,12 +130,11 @@ class ParallelStage(DataFlow):
 
 @contextlib.contextmanager
 def kept_workers(flow: DataFlow) -> Iterator[None]:
-    """While open, the worker processes of a flow live on from one pass to the next.
+    """Keeps the worker processes of a flow from one epoch to the next, until the block is left.
 
-    Starting workers anew for every epoch costs time, and sends them the data set again. Here they
-    are ended when the block is left. In between, what is changed in the flow does not reach them.
-    Over a flow with random access they go on with the next epoch when one has no more to do.
-    Blocks may be nested: the outermost one ends the workers.
+    Starting workers for every epoch takes time and sends them the data set again. Changes of the
+    flow do not reach kept workers. Over a flow with random access, a worker that has no more work
+    in an epoch begins the next one. Blocks may be nested: the outermost one ends the workers.
 
     >>> from towerpack.dataflow import DataFromList, MultiProcessRunner
     >>> flow = MultiProcessRunner(DataFromList([[1], [2]], shuffle=False), 2, 1)
@@ -145,9 +153,9 @@ def kept_workers(flow: DataFlow) -> Iterator[None]:
 
 
 def hold_workers(flow: DataFlow, owner: Any) -> Callable[[], Any]:
-    """Keeps workers, as `kept_workers`, until the result is called or `owner` is gone.
+    """Keeps workers, as `kept_workers` does, until the result is called or `owner` is deleted.
 
-    For iterators that run several passes of their input.
+    For iterators that run several epochs of their input.
     """
     block = contextlib.ExitStack()
     block.enter_context(kept_workers(flow))
@@ -155,7 +163,7 @@ def hold_workers(flow: DataFlow, owner: Any) -> Callable[[], Any]:
 
 
 class ProcessStage(ParallelStage):
-    """Base class of those whose workers are processes."""
+    """Base class of stages whose workers are processes."""
 
     num_proc: int
     options: WorkerOptions
@@ -177,7 +185,7 @@ class ProcessStage(ParallelStage):
         return True
 
     def _processes(self, work: Callable[[], Work]) -> Callable[[], Executor]:
-        """Starts the workers, or what does their work in this process for `num_proc=0`."""
+        """A function that starts the workers, or an executor in this process for `num_proc=0`."""
         name, workers, options = self.label(), self.num_proc, self.options
         stages = self.inputs()[0]
 

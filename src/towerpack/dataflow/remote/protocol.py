@@ -1,29 +1,27 @@
-"""What both ends share: options, counts, the three messages with their bytes, and `End`.
+"""What both ends share: options, counters, the three messages, and the base class `End`.
 
-A message is one frame: a mark, a checksum, and a msgpack array of fixed types. `Data` is followed
-by a second frame, the datapoint's record (`core.codec`), which has its own checksum. `unpack`
-refuses everything else.
+A message is one frame: a mark with the version, a checksum, and a msgpack array of fixed types.
+`Data` is followed by a second frame, the record of the datapoint (`core.codec`). `unpack` rejects
+everything else.
 """
 
 from __future__ import annotations
 
 import abc
-import struct
-from collections import deque
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import google_crc32c
 import msgspec
 
-DEFAULT_MAX_MESSAGE = 256 << 20  # a batch of 256 float32 images of 224x224x3 takes 154 MB
-MARK = b"TPR2"  # the protocol and its version
-MAX_FRAME = 8192  # the longest message, a `Status` with a reason, is shorter
-MAX_REASON = 1000
+from towerpack.dataflow.remote.curve_keys import CurveKeys, check_address
 
-_CHECKSUM = struct.Struct("<I")
-_BODY = len(MARK) + _CHECKSUM.size
+DEFAULT_MAX_MESSAGE = 256 << 20  # a batch of 256 float32 images of 224x224x3 takes 154 MB
+MARK = b"TPR3"  # the last byte is the version of the protocol
+MAX_FRAME = 8192  # bytes; the longest message, a `Status` with a reason, is shorter
+MAX_REASON = 1000  # characters
+SILENT_BEATS = 3  # heartbeats without a message after which a peer counts as unreachable for now
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Name = Annotated[str, msgspec.Meta(max_length=64)]
@@ -62,23 +60,45 @@ class LinkCounts:
     duplicates: int = 0  # datapoints that arrived, or were consumed, a second time
     damaged: int = 0  # datapoints with a wrong checksum
     garbage: int = 0  # frames that are not messages of the protocol
-    strayed: int = 0  # messages for a session that does not exist, or no longer
+    strayed: int = 0  # messages for a session that does not exist, or no longer exists
     overrun: int = 0  # datapoints beyond the credit
     missed: int = 0  # acknowledged after the restored state was saved; they are not sent again
     refused: int = 0  # connections whose handshake failed: not ZeroMQ, or a wrong key
     disconnects: int = 0  # connections that ended, including after a frame over `max_message`
 
 
-class Status(
-    msgspec.Struct, tag="status", frozen=True, array_like=True, forbid_unknown_fields=True
-):
-    """Sender to receiver: how far your session is. The receiver finds out what it has lost.
+@dataclass
+class Endpoints:
+    """The addresses and settings of one end, and what it counts."""
 
-    Without a `session` it only introduces the stream. The first `acknowledged` datapoints of the
-    session are acknowledged, and the first `sent` were sent before this message.
+    addresses: Sequence[str]
+    bind: bool
+    capacity: int
+    options: LinkOptions
+    keys: CurveKeys | None = None
+    counts: LinkCounts = field(default_factory=LinkCounts)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.capacity, bool) or not isinstance(self.capacity, int):
+            raise TypeError(f"expected hwm as an integer, received {self.capacity!r}")
+        if self.capacity < 1:
+            raise ValueError(f"expected a positive hwm, received {self.capacity}")
+        for address in self.addresses:
+            check_address(address, self.bind, self.keys)
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    pass
+
+
+class Status(_Message, frozen=True, tag="status"):
+    """Sender to receiver: the state of your session, from which you see what you have lost.
+
+    It answers each `Request`. Without a `session` it only introduces the stream. The first
+    `acknowledged` datapoints of the session are acknowledged, and the first `sent` were sent before
+    this message.
     """
 
-    serial: Number  # counts the messages of this end, so that a late one is recognized
     stream: Name
     session: Name = ""
     acknowledged: Number = 0
@@ -88,26 +108,24 @@ class Status(
     reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON)] = ""  # why the sender stops early
 
 
-class Data(msgspec.Struct, tag="data", frozen=True, array_like=True, forbid_unknown_fields=True):
+class Data(_Message, frozen=True, tag="data"):
     """Sender to receiver: datapoint `seq` of the session, which is datapoint `index` of the stream.
 
-    `checksum` is that of the record in the next frame.
+    Its record is the next frame.
     """
 
     stream: Name
     session: Name
     seq: Number
     index: Number
-    checksum: Number
 
 
-class Take(msgspec.Struct, tag="take", frozen=True, array_like=True, forbid_unknown_fields=True):
+class Request(_Message, frozen=True, tag="request"):
     """Receiver to sender: what I have received and consumed, and how much more I can hold.
 
-    Without a `stream` it only asks who is there.
+    Without a `stream` it asks the sender to introduce itself.
     """
 
-    serial: Number
     stream: Name = ""
     session: Name = ""
     consumed: Number = 0  # this acknowledges them
@@ -117,7 +135,7 @@ class Take(msgspec.Struct, tag="take", frozen=True, array_like=True, forbid_unkn
     closing: bool = False  # the session ends; confirm it with an `over` status
 
 
-Message = Status | Data | Take
+Message = Status | Data | Request
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)
@@ -130,20 +148,25 @@ class BadMessage(ValueError):
 def pack(message: Message) -> bytes:
     """Returns the frame of a message.
 
-    >>> unpack(pack(Take(1, "stream")))
-    Take(serial=1, stream='stream', session='', consumed=0, received=0, credit=0, resend=False, \
+    >>> unpack(pack(Request("stream")))
+    Request(stream='stream', session='', consumed=0, received=0, credit=0, resend=False, \
 closing=False)
     """
     body = _encoder.encode(message)
-    return MARK + _CHECKSUM.pack(google_crc32c.value(body)) + body
+    return MARK + google_crc32c.value(body).to_bytes(4, "little") + body
 
 
 def unpack(frame: bytes) -> Message:
     """Returns the message of a frame, or raises BadMessage."""
-    if len(frame) > MAX_FRAME or frame[: len(MARK)] != MARK:
+    mark, checksum, body = frame[:4], frame[4:8], frame[8:]
+    if mark != MARK and mark[:3] == MARK[:3]:
+        raise BadMessage(
+            f"expected version {MARK[3:].decode()} of the protocol, received version "
+            f"{mark[3:].decode(errors='replace')}: install the same towerpack at both ends"
+        )
+    if mark != MARK or len(frame) > MAX_FRAME:
         raise BadMessage(f"expected a frame that begins with {MARK!r}, received {frame[:16]!r}")
-    body = frame[_BODY:]
-    if frame[len(MARK) : _BODY] != _CHECKSUM.pack(google_crc32c.value(body)):
+    if checksum != google_crc32c.value(body).to_bytes(4, "little"):
         raise BadMessage("the checksum is wrong")
     try:
         return _decoder.decode(body)
@@ -152,9 +175,9 @@ def unpack(frame: bytes) -> Message:
 
 
 class Peer(NamedTuple):
-    """The other end of a connection: the number of our socket, and the ROUTER's address of it.
+    """The other end of a connection: the number of our socket, and the ROUTER's name for it.
 
-    The address is empty for a socket that connects, because that has one other end.
+    The name is empty for a socket that connects, because that has only one peer.
     """
 
     link: int
@@ -162,91 +185,61 @@ class Peer(NamedTuple):
 
 
 @dataclass(eq=False)
-class Channel:
-    """What an end knows about one session with a peer."""
+class Session:
+    """What an end knows about one session: datapoints numbered from 0, between two ends."""
 
-    peer: Peer | None  # None while it is unreachable
-    lost_at: float | None = None  # when it became unreachable
-    serial: int = -1  # of the last message from the peer
-    tell: bool = True  # whether the peer is due a message
-
-    def lose(self, now: float) -> None:
-        self.peer, self.lost_at = None, now
+    name: str
+    peer: Peer
+    heard_at: float  # when the last message of the peer arrived
 
 
-ChannelT = TypeVar("ChannelT", bound=Channel)
+S = TypeVar("S", bound=Session)
 
 
-class End(abc.ABC, Generic[ChannelT]):
+class End(abc.ABC, Generic[S]):
     """One end's half of the protocol, without sockets, clocks or threads.
 
-    The caller passes the time, and sends what `outgoing` yields.
+    The caller keeps `now` up to date, passes what arrives to `receive`, and sends what `outgoing`
+    yields. An end that connects introduces itself at each address with every heartbeat.
     """
 
-    def __init__(self, capacity: int, options: LinkOptions, counts: LinkCounts):
-        self.capacity, self.options, self.counts = capacity, options, counts
-        self._replies: deque[tuple[Peer, Message]] = deque()
-        self._links: set[int] = set()  # connecting sockets that are connected
-        self._serial = 0
-        self._next_beat = 0.0
+    waits_for = ""  # for log messages
+
+    def __init__(self, endpoints: Endpoints):
+        self.endpoints, self.counts = endpoints, endpoints.counts
+        self.wake: Callable[[], None] = lambda: None  # makes the caller send what is outgoing
+        self.now = self.next_beat = 0.0
+        self.sessions: dict[str, S] = {}  # the open ones
+        self._replies: list[tuple[Peer, Message]] = []
 
     @abc.abstractmethod
-    def channels(self) -> Collection[ChannelT]:
-        """The open sessions."""
+    def introduction(self) -> Message: ...
 
     @abc.abstractmethod
-    def summary(self, channel: ChannelT | None) -> Message:
-        """The message that tells the peer how far the session is; without one, who we are."""
+    def receive(self, peer: Peer, message: Message, record: Any) -> None: ...
 
     @abc.abstractmethod
-    def receive(self, peer: Peer, message: Message, payload: Any, now: float) -> None: ...
-
-    def connected(self, link: int) -> None:
-        """A connecting socket has reached the other end, which waits for the first message."""
-        self._links.add(link)
-        self._next_beat = 0.0
-
-    def lost(self, peer: Peer, now: float) -> None:
-        """A peer has become unreachable."""
-        if not peer.route:
-            self._links.discard(peer.link)
-        for channel in self.channels():
-            if channel.peer == peer:
-                channel.lose(now)
-
-    def tick(self, now: float) -> float:
-        """Does what is due by time; returns when the next heartbeat is."""
-        if now >= self._next_beat:
-            self._next_beat = now + self.options.heartbeat
-            for channel in self.channels():
-                channel.tell = True
-            met = {channel.peer.link for channel in self.channels() if channel.peer}
-            for link in self._links - met:
-                self._replies.append((Peer(link), self.summary(None)))
-        return self._next_beat
+    def close(self) -> None:
+        """Begins to close. The caller then waits until no session is open."""
 
     def outgoing(self) -> Iterator[tuple[Peer, Message, bytes | None]]:
         """Yields what can be sent now: the peer, the message, and the record after it."""
-        while self._replies:
-            yield *self._replies.popleft(), None
-        for channel in list(self.channels()):
-            if channel.tell and channel.peer:
-                channel.tell = False
-                yield channel.peer, self.summary(channel), None
-
-    def close(self) -> None:
-        """Begins to close every session."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether every peer knows that this end closes."""
-        return True
+        if self.now >= self.next_beat:
+            self.next_beat = self.now + self.endpoints.options.heartbeat
+            if not self.endpoints.bind:
+                for link in range(len(self.endpoints.addresses)):
+                    yield Peer(link), self.introduction(), None
+        replies, self._replies = self._replies, []
+        for peer, reply in replies:
+            yield peer, reply, None
 
     @property
     def reachable(self) -> int:
-        """The number of peers that can be reached now."""
-        return sum(channel.peer is not None for channel in self.channels())
+        """The number of open sessions whose peer sends its heartbeats."""
+        return sum(self.hears(session) for session in self.sessions.values())
 
-    def next_serial(self) -> int:
-        self._serial += 1
-        return self._serial
+    def hears(self, session: S) -> bool:
+        return self.now - session.heard_at < SILENT_BEATS * self.endpoints.options.heartbeat
+
+    def timed_out(self, session: S) -> bool:
+        return self.now - session.heard_at >= self.endpoints.options.peer_timeout

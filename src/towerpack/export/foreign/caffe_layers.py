@@ -15,9 +15,9 @@ from towerpack._tensorflow import tf, v1
 from towerpack.models import Conv2D, FullyConnected
 from towerpack.tower import get_current_tower_context
 
-# For each axis of Caffe's images its place in ours, and the other way round.
+# For each axis of Caffe's images its place in channels-last images, and the other way round.
 TO_CAFFE, FROM_CAFFE = [0, 3, 1, 2], [0, 2, 3, 1]
-# In place of a number of channels: the blob is not an image, or its shape is not known.
+# In place of a number of channels: the blob is not an image, or its shape is unknown.
 FLAT, UNKNOWN = 0, -1
 # Values of Caffe's enums.
 POOL_MAX, POOL_AVERAGE = 0, 1
@@ -40,7 +40,11 @@ Pair = tuple[int, int]
 
 @dataclass
 class CaffeLayer:
-    """One layer: `message` has its parameters, `blobs` its weights in Caffe's order."""
+    """One layer of a network.
+
+    `message` holds its parameters, `blobs` its weights in Caffe's order, and `scope` is the prefix
+    of its variables.
+    """
 
     name: str
     type: str
@@ -48,6 +52,17 @@ class CaffeLayer:
     tops: list[str]
     message: Any
     blobs: list[np.ndarray] = field(default_factory=list)
+    scope: str = ""
+
+    def variable(self, name: str, shape: list[int], start: float | None, **options: Any) -> Any:
+        initializer = None if start is None else v1.constant_initializer(start)
+        return v1.get_variable(f"{self.scope}/{name}", shape, initializer=initializer, **options)
+
+    def build(self, bottoms: list[Any]) -> list[Any]:
+        """The tensors of the layer's tops."""
+        parameters, function = LAYERS[self.type]
+        made = function(self, getattr(self.message, parameters, None), *bottoms)
+        return list(made) if isinstance(made, list | tuple) else [made]
 
 
 def layer_weights(layer: CaffeLayer, channels: int) -> dict[str, np.ndarray]:
@@ -70,9 +85,9 @@ def layer_weights(layer: CaffeLayer, channels: int) -> dict[str, np.ndarray]:
 def _inner_product_weights(layer: CaffeLayer, channels: int) -> np.ndarray:
     if channels == UNKNOWN:
         raise ValueError(
-            f"expected to know the shape that {layer.bottoms[0]!r} has where the layer "
-            f"{layer.name!r} reads it, because the order of its weights depends on it; declare the "
-            "network's inputs, or pass input_shapes={'data': [1, 3, 224, 224]}"
+            f"the order of the weights of the layer {layer.name!r} depends on the shape of its "
+            f"input {layer.bottoms[0]!r}, which is unknown; declare the network's inputs, or pass "
+            "input_shapes={'data': [1, 3, 224, 224]}"
         )
     out, size = layer.blobs[0].shape[-2:]  # V1 files have two axes of one before these
     weights = layer.blobs[0].reshape(out, size)
@@ -121,7 +136,7 @@ def _axis(p: Any, old_name: str) -> int:
 
 
 def _our_axis(axis: int, x: Any) -> int:
-    """Where Caffe's axis is in this tensor."""
+    """The axis of this tensor that Caffe counts as `axis`."""
     axis = axis + x.shape.rank if axis < 0 else axis
     return TO_CAFFE[axis] if x.shape.rank == 4 else axis
 
@@ -137,17 +152,11 @@ def _pair(both: Any, height: int = 0, width: int = 0, default: int = 1) -> Pair:
     return height or values[0], width or values[-1]
 
 
-def _variable(name: str, shape: list[int], start: float | None, trainable: bool = True) -> Any:
-    initializer = None if start is None else v1.constant_initializer(start)
-    return v1.get_variable(name, shape, initializer=initializer, trainable=trainable)
-
-
-def _convolution(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    p = layer.message.convolution_param
+def _convolution(layer: CaffeLayer, p: Any, x: Any) -> Any:
     pad = _pair(p.pad, p.pad_h, p.pad_w, default=0)
     return Conv2D(
-        name,
-        tf.pad(x[0], [[0, 0], [pad[0]] * 2, [pad[1]] * 2, [0, 0]]) if any(pad) else x[0],
+        layer.scope,
+        tf.pad(x, [[0, 0], [pad[0]] * 2, [pad[1]] * 2, [0, 0]]) if any(pad) else x,
         p.num_output,
         _pair(p.kernel_size, p.kernel_h, p.kernel_w),
         strides=_pair(p.stride, p.stride_h, p.stride_w),
@@ -158,50 +167,47 @@ def _convolution(layer: CaffeLayer, x: list[Any], name: str) -> Any:
     )
 
 
-def _deconvolution(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    p = layer.message.convolution_param
+def _deconvolution(layer: CaffeLayer, p: Any, x: Any) -> Any:
     if _pair(p.dilation) != (1, 1):
         raise ValueError("expected a Deconvolution without dilation")
     kernel = _pair(p.kernel_size, p.kernel_h, p.kernel_w)
     strides = _pair(p.stride, p.stride_h, p.stride_w)
     top, left = _pair(p.pad, p.pad_h, p.pad_w, default=0)
-    _, height, width, channels = x[0].shape
+    _, height, width, channels = x.shape
     full = [strides[0] * (height - 1) + kernel[0], strides[1] * (width - 1) + kernel[1]]
     out = p.num_output // p.group
-    weights = _variable(f"{name}/W", [*kernel, out, channels], None)
-    groups = zip(tf.split(x[0], p.group, axis=3), tf.split(weights, p.group, axis=3), strict=True)
+    weights = layer.variable("W", [*kernel, out, channels], None)
+    groups = zip(tf.split(x, p.group, axis=3), tf.split(weights, p.group, axis=3), strict=True)
     parts = [
         tf.nn.conv2d_transpose(part, w, [tf.shape(part)[0], *full, out], strides, padding="VALID")
         for part, w in groups
     ]
     y = tf.concat(parts, axis=3)[:, top : full[0] - top, left : full[1] - left]
-    return y + _variable(f"{name}/b", [p.num_output], 0) if p.bias_term else y
+    return y + layer.variable("b", [p.num_output], 0) if p.bias_term else y
 
 
-def _inner_product(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    p = layer.message.inner_product_param
+def _inner_product(layer: CaffeLayer, p: Any, x: Any) -> Any:
     if p.axis != 1:
         raise ValueError(f"expected an InnerProduct over axis 1, received {p.axis}")
-    return FullyConnected(name, x[0], p.num_output, use_bias=p.bias_term)
+    return FullyConnected(layer.scope, x, p.num_output, use_bias=p.bias_term)
 
 
-def _pooling(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    p = layer.message.pooling_param
+def _pooling(layer: CaffeLayer, p: Any, x: Any) -> Any:
     if p.pool not in (POOL_MAX, POOL_AVERAGE):
         raise ValueError("expected Pooling by MAX or AVE")
     if p.global_pooling:
         reduce = tf.reduce_max if p.pool == POOL_MAX else tf.reduce_mean
-        return reduce(x[0], axis=[1, 2], keepdims=True)
+        return reduce(x, axis=[1, 2], keepdims=True)
     kernel = _pair(p.kernel_size, p.kernel_h, p.kernel_w)
     strides = _pair(p.stride, p.stride_h, p.stride_w)
     pad = _pair(p.pad, p.pad_h, p.pad_w)
     pool = _max_pool if p.pool == POOL_MAX else _average_pool
-    return pool(x[0], kernel, strides, pad, round_down=p.round_mode == ROUND_DOWN)
+    return pool(x, kernel, strides, pad, round_down=p.round_mode == ROUND_DOWN)
 
 
 def _max_pool(x: Any, kernel: Pair, strides: Pair, pad: Pair, round_down: bool = False) -> Any:
     paddings = _paddings(x, kernel, strides, pad, round_down)
-    # Caffe's own starting value, which remains where a window lies outside of the image.
+    # Caffe starts from this value, which remains where a window lies outside the image.
     padded = tf.pad(x, paddings, constant_values=x.dtype.min)
     return tf.nn.max_pool2d(padded, kernel, strides, "VALID")
 
@@ -238,47 +244,43 @@ def _paddings(
     return [(0, 0), *found, (0, 0)]
 
 
-def _lrn(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    p = layer.message.lrn_param
+def _lrn(layer: CaffeLayer, p: Any, x: Any) -> Any:
     if p.local_size % 2 == 0:
         raise ValueError(f"expected an odd local_size, as Caffe does, received {p.local_size}")
     radius = (p.local_size - 1) // 2
     if p.norm_region == ACROSS_CHANNELS:  # Caffe divides alpha by the size; TensorFlow does not
-        return tf.nn.local_response_normalization(x[0], radius, p.k, p.alpha / p.local_size, p.beta)
-    squares = _average_pool(x[0] ** 2, (p.local_size,) * 2, (1, 1), (radius, radius))
-    return x[0] * (1 + p.alpha * squares) ** -p.beta
+        return tf.nn.local_response_normalization(x, radius, p.k, p.alpha / p.local_size, p.beta)
+    squares = _average_pool(x**2, (p.local_size,) * 2, (1, 1), (radius, radius))
+    return x * (1 + p.alpha * squares) ** -p.beta
 
 
-def _relu(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    slope = layer.message.relu_param.negative_slope
-    return tf.nn.leaky_relu(x[0], slope) if slope else tf.nn.relu(x[0])
+def _relu(layer: CaffeLayer, p: Any, x: Any) -> Any:
+    return tf.nn.leaky_relu(x, p.negative_slope) if p.negative_slope else tf.nn.relu(x)
 
 
-def _prelu(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    size = 1 if layer.message.prelu_param.channel_shared else x[0].shape[-1]
-    alpha = _variable(f"{name}/alpha", [size], 0.25)
-    return tf.maximum(x[0], 0) + alpha * tf.minimum(x[0], 0)
+def _prelu(layer: CaffeLayer, p: Any, x: Any) -> Any:
+    size = 1 if p.channel_shared else x.shape[-1]
+    alpha = layer.variable("alpha", [size], 0.25)
+    return tf.maximum(x, 0) + alpha * tf.minimum(x, 0)
 
 
-def _batch_norm(layer: CaffeLayer, x: list[Any], name: str) -> Any:
+def _batch_norm(layer: CaffeLayer, p: Any, x: Any) -> Any:
     """Normalizes with the stored statistics, as in Caffe's test phase, even while training."""
-    size = [x[0].shape[-1]]
-    mean = _variable(f"{name}/mean/EMA", size, 0, trainable=False)
-    variance = _variable(f"{name}/variance/EMA", size, 1, trainable=False)
-    return (x[0] - mean) * tf.math.rsqrt(variance + layer.message.batch_norm_param.eps)
+    size = [x.shape[-1]]
+    mean = layer.variable("mean/EMA", size, 0, trainable=False)
+    variance = layer.variable("variance/EMA", size, 1, trainable=False)
+    return (x - mean) * tf.math.rsqrt(variance + p.eps)
 
 
-def _scale(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    p = layer.message.scale_param
-    if len(x) != 1 or p.axis != 1 or p.num_axes != 1:
+def _scale(layer: CaffeLayer, p: Any, x: Any, *_: Any) -> Any:
+    if len(layer.bottoms) != 1 or p.axis != 1 or p.num_axes != 1:
         raise ValueError("expected a Scale with one bottom, over the channels")
-    size = [x[0].shape[-1]]
-    y = x[0] * _variable(f"{name}/gamma", size, 1)
-    return y + _variable(f"{name}/beta", size, 0) if p.bias_term else y
+    size = [x.shape[-1]]
+    y = x * layer.variable("gamma", size, 1)
+    return y + layer.variable("beta", size, 0) if p.bias_term else y
 
 
-def _eltwise(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    p = layer.message.eltwise_param
+def _eltwise(layer: CaffeLayer, p: Any, *x: Any) -> Any:
     if p.operation == SUM:
         coefficients = list(p.coeff) or [1.0] * len(x)
         return tf.add_n([c * part for c, part in zip(coefficients, x, strict=True)])
@@ -286,57 +288,45 @@ def _eltwise(layer: CaffeLayer, x: list[Any], name: str) -> Any:
     return reduce(tf.stack(x), axis=0)
 
 
-def _concat(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    return tf.concat(x, _our_axis(_axis(layer.message.concat_param, "concat_dim"), x[0]))
-
-
-def _slice(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    p = layer.message.slice_param
-    axis = _our_axis(_axis(p, "slice_dim"), x[0])
+def _slice(layer: CaffeLayer, p: Any, x: Any) -> Any:
+    axis = _our_axis(_axis(p, "slice_dim"), x)
     if not p.slice_point:
-        return tf.split(x[0], len(layer.tops), axis=axis)
-    points = [0, *p.slice_point, x[0].shape[axis]]
-    return tf.split(x[0], np.diff(points).tolist(), axis=axis)
+        return tf.split(x, len(layer.tops), axis=axis)
+    points = [0, *p.slice_point, x.shape[axis]]
+    return tf.split(x, np.diff(points).tolist(), axis=axis)
 
 
-def _crop(layer: CaffeLayer, x: list[Any], name: str) -> Any:
+def _crop(layer: CaffeLayer, p: Any, x: Any, like: Any) -> Any:
     """Cuts the first bottom to the size of the second, along Caffe's axis and all after it."""
-    p = layer.message.crop_param
-    rank = x[0].shape.rank
+    rank = x.shape.rank
     axes = range(p.axis % rank, rank)
     offsets = list(p.offset) or [0]
     offsets = offsets * len(axes) if len(offsets) == 1 else offsets
     begin, size = [0] * rank, [-1] * rank
     for axis, offset in zip(axes, offsets, strict=True):
-        place = _our_axis(axis, x[0])
-        begin[place], size[place] = offset, x[1].shape[place] or -1  # -1: a batch keeps its size
-    return tf.slice(x[0], begin, size)
+        place = _our_axis(axis, x)
+        begin[place], size[place] = offset, like.shape[place] or -1  # -1: a batch keeps its size
+    return tf.slice(x, begin, size)
 
 
-def _dropout(layer: CaffeLayer, x: list[Any], name: str) -> Any:
+def _dropout(layer: CaffeLayer, p: Any, x: Any) -> Any:
     context = get_current_tower_context()
     if context is None or not context.is_training:
-        return x[0]
-    return tf.nn.dropout(x[0], layer.message.dropout_param.dropout_ratio)
+        return x
+    return tf.nn.dropout(x, p.dropout_ratio)
 
 
-def _softmax(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    return tf.nn.softmax(x[0], axis=_our_axis(layer.message.softmax_param.axis, x[0]))
-
-
-def _flatten(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    p = layer.message.flatten_param
-    dims = _caffe_shape(x[0])
+def _flatten(layer: CaffeLayer, p: Any, x: Any) -> Any:
+    dims = _caffe_shape(x)
     first, last = p.axis % len(dims), p.end_axis % len(dims)
     if first == 0:
         raise ValueError("expected a Flatten that keeps the batch axis")
     merged = int(np.prod(dims[first : last + 1]))
-    return _reshaped(x[0], [-1, *dims[1:first], merged, *dims[last + 1 :]])
+    return _reshaped(x, [-1, *dims[1:first], merged, *dims[last + 1 :]])
 
 
-def _reshape(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    p = layer.message.reshape_param
-    dims = _caffe_shape(x[0])
+def _reshape(layer: CaffeLayer, p: Any, x: Any) -> Any:
+    dims = _caffe_shape(x)
     start = p.axis if p.axis >= 0 else p.axis + len(dims) + 1
     end = len(dims) if p.num_axes == -1 else start + p.num_axes
     wanted = [dims[start + i] if size == 0 else size for i, size in enumerate(p.shape.dim)]
@@ -346,7 +336,7 @@ def _reshape(layer: CaffeLayer, x: list[Any], name: str) -> Any:
     if -1 in rest:
         known = int(np.prod([size for size in rest if size != -1]))
         rest[rest.index(-1)] = int(np.prod(dims[1:])) // known
-    return _reshaped(x[0], [-1, *rest])
+    return _reshaped(x, [-1, *rest])
 
 
 def _reshaped(x: Any, shape: list[Any]) -> Any:
@@ -356,40 +346,45 @@ def _reshaped(x: Any, shape: list[Any]) -> Any:
     return tf.transpose(x, FROM_CAFFE) if len(shape) == 4 else x
 
 
-def _power(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    p = layer.message.power_param
-    y = p.shift + p.scale * x[0]
+def _power(layer: CaffeLayer, p: Any, x: Any) -> Any:
+    y = p.shift + p.scale * x
     return y if p.power == 1 else y**p.power
 
 
-def _elu(layer: CaffeLayer, x: list[Any], name: str) -> Any:
-    return tf.where(x[0] > 0, x[0], layer.message.elu_param.alpha * tf.math.expm1(x[0]))
-
-
-# Each takes the layer, the tensors of its bottoms and the name of its variables, and returns the
-# tensor of its top, or a list of them.
-LAYERS: dict[str, Callable[[CaffeLayer, list[Any], str], Any]] = {
-    "AbsVal": lambda layer, x, name: tf.abs(x[0]),
-    "BatchNorm": _batch_norm,
-    "Concat": _concat,
-    "Convolution": _convolution,
-    "Crop": _crop,
-    "Deconvolution": _deconvolution,
-    "Dropout": _dropout,
-    "ELU": _elu,
-    "Eltwise": _eltwise,
-    "Flatten": _flatten,
-    "InnerProduct": _inner_product,
-    "LRN": _lrn,
-    "PReLU": _prelu,
-    "Pooling": _pooling,
-    "Power": _power,
-    "ReLU": _relu,
-    "Reshape": _reshape,
-    "Scale": _scale,
-    "Sigmoid": lambda layer, x, name: tf.sigmoid(x[0]),
-    "Slice": _slice,
-    "Softmax": _softmax,
-    "Split": lambda layer, x, name: x * len(layer.tops),
-    "TanH": lambda layer, x, name: tf.tanh(x[0]),
+# For each type the field with its parameters, and the function that builds it. The function is
+# called with the layer, the parameters and the tensors of the bottoms. It returns the tensor of the
+# top, or a list with one for each top.
+LAYERS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "AbsVal": ("", lambda layer, p, x: tf.abs(x)),
+    "BatchNorm": ("batch_norm_param", _batch_norm),
+    "Concat": (
+        "concat_param",
+        lambda layer, p, *x: tf.concat(x, _our_axis(_axis(p, "concat_dim"), x[0])),
+    ),
+    "Convolution": ("convolution_param", _convolution),
+    "Crop": ("crop_param", _crop),
+    "Deconvolution": ("convolution_param", _deconvolution),
+    "Dropout": ("dropout_param", _dropout),
+    "ELU": (
+        "elu_param",
+        lambda layer, p, x: tf.where(x > 0, x, p.alpha * tf.math.expm1(x)),
+    ),
+    "Eltwise": ("eltwise_param", _eltwise),
+    "Flatten": ("flatten_param", _flatten),
+    "InnerProduct": ("inner_product_param", _inner_product),
+    "LRN": ("lrn_param", _lrn),
+    "PReLU": ("prelu_param", _prelu),
+    "Pooling": ("pooling_param", _pooling),
+    "Power": ("power_param", _power),
+    "ReLU": ("relu_param", _relu),
+    "Reshape": ("reshape_param", _reshape),
+    "Scale": ("scale_param", _scale),
+    "Sigmoid": ("", lambda layer, p, x: tf.sigmoid(x)),
+    "Slice": ("slice_param", _slice),
+    "Softmax": (
+        "softmax_param",
+        lambda layer, p, x: tf.nn.softmax(x, axis=_our_axis(p.axis, x)),
+    ),
+    "Split": ("", lambda layer, p, x: [x] * len(layer.tops)),
+    "TanH": ("", lambda layer, p, x: tf.tanh(x)),
 }

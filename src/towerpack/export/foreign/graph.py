@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +11,9 @@ from typing import Any
 
 from towerpack._tensorflow import tf, v1
 from towerpack.checkpoint import get_checkpoint_path
+from towerpack.export.format import quiet
 from towerpack.export.frozen_graph import freeze, read_graph
 from towerpack.export.inference_graph import node_of, reachable
-from towerpack.export.quiet import quiet
 from towerpack.export.saved_model import DEFAULT_SIGNATURE
 from towerpack.tower import get_op_tensor_name
 
@@ -48,9 +48,11 @@ def load_graph(
     replaced = {_tensor(foreign.inputs, key): tf.convert_to_tensor(x) for key, x in inputs.items()}
     wanted = [_tensor(foreign.outputs, key) for key in outputs]
     _check_names(foreign.graph_def, [*replaced, *wanted], path)
-    graph_def = reachable(_cut(foreign.graph_def, set(replaced)), wanted)
-    replaced = {tensor: x for tensor, x in replaced.items() if _is_used(graph_def, tensor)}
-    _check_complete(graph_def, set(replaced), wanted, path)
+    graph_def = reachable(foreign.graph_def, wanted, replaced)
+    # TensorFlow refuses to replace a tensor that no node reads.
+    read = {get_op_tensor_name(edge)[1] for node in graph_def.node for edge in node.input}
+    replaced = {tensor: x for tensor, x in replaced.items() if tensor in read}
+    _check_complete(graph_def, replaced, wanted, path)
     for node in _weights(graph_def, trainable) if trainable else ():
         replaced[f"{node.name}:0"] = _variable(node, foreign, name)
 
@@ -86,35 +88,6 @@ def _tensor(keys: Mapping[str, str], name: str) -> str:
     return keys[name] if name in keys else get_op_tensor_name(name)[1]
 
 
-def _cut(graph_def: Any, tensors: set[str]) -> Any:
-    """The graph without the inputs of nodes whose only output is replaced."""
-    cut = v1.GraphDef()
-    cut.CopyFrom(graph_def)
-    for node in cut.node:
-        if f"{node.name}:0" in tensors and _has_no_other_use(graph_def, node.name, tensors):
-            del node.input[:]
-            node.attr.clear()
-            node.op = "Placeholder"
-            node.attr["dtype"].type = tf.float32.as_datatype_enum  # it is never read
-    return cut
-
-
-def _has_no_other_use(graph_def: Any, name: str, tensors: set[str]) -> bool:
-    return all(
-        get_op_tensor_name(edge)[1] in tensors
-        for node in graph_def.node
-        for edge in node.input
-        if node_of(edge) == name and not edge.startswith("^")
-    )
-
-
-def _is_used(graph_def: Any, tensor: str) -> bool:
-    """Whether any node reads the tensor; TensorFlow refuses to replace one that is not read."""
-    return any(
-        get_op_tensor_name(edge)[1] == tensor for node in graph_def.node for edge in node.input
-    )
-
-
 def _check_names(graph_def: Any, tensors: Sequence[str], path: str | Path) -> None:
     there = {node.name for node in graph_def.node}
     unknown = [tensor for tensor in tensors if node_of(tensor) not in there]
@@ -125,7 +98,7 @@ def _check_names(graph_def: Any, tensors: Sequence[str], path: str | Path) -> No
 
 
 def _check_complete(
-    graph_def: Any, replaced: set[str], wanted: Sequence[str], path: str | Path
+    graph_def: Any, replaced: Collection[str], wanted: Sequence[str], path: str | Path
 ) -> None:
     missing = [
         node.name

@@ -1,7 +1,7 @@
-// Where each epoch's time went: stacked bars.
+// The time of each epoch by its parts, as stacked bars.
 
 const PARTS = [["step", "in the step"], ["data", "waiting for data"], ["callbacks", "in callbacks"], ["other", "between steps"]];
-const MOST_BARS = 100; // more epochs than this share bars
+const MOST_BARS = 100; // if there are more epochs, several share a bar
 
 function binned(times) {
   const size = Math.ceil(times.length / MOST_BARS);

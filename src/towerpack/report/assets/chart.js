@@ -75,7 +75,7 @@ class Chart {
       this.scaleY = (y) => (y > 0 ? bottom - ((Math.log(y) - low) / (high - low)) * (bottom - MARGIN.top) : null);
     } else {
       const space = (y1 - y0) * 0.05 || Math.abs(y1) * 0.1 || 1;
-      y0 = y0 >= 0 && y0 - space < 0 ? 0 : y0 - space; // no negative axis for what is never negative
+      y0 = y0 >= 0 && y0 - space < 0 ? 0 : y0 - space; // no negative axis for values that are never negative
       y1 += space;
       this.scaleY = (y) => bottom - ((y - y0) / (y1 - y0)) * (bottom - MARGIN.top);
     }
@@ -124,7 +124,7 @@ class Chart {
     }));
   }
 
-  // The place of the pointer, told to all charts.
+  // All charts get the position of the pointer.
   point(event) {
     if (!this.scaleX) return;
     const box = this.canvas.getBoundingClientRect();
@@ -159,7 +159,7 @@ class Chart {
   }
 }
 
-// Beside the pointer, on the side that has room.
+// Beside the pointer, on the side with enough space.
 function placeTip(tip, canvas, at, width) {
   tip.hidden = false;
   tip.style.top = `${canvas.getBoundingClientRect().top - tip.parentNode.getBoundingClientRect().top + 8}px`;

@@ -1,6 +1,6 @@
-// The page itself: builds everything from the data, and builds it again when a run has moved on.
+// The page: it is built from the data, and built again when the data of a run has changed.
 
-const POLL = 3000; // milliseconds between looks at a run that is still going
+const POLL = 3000; // milliseconds between requests while a run is in progress
 
 class Page {
   constructor(data) {
@@ -17,7 +17,7 @@ class Page {
     this.data = data;
     this.longest = Math.max(1, ...data.runs.flatMap((run) => Object.values(run.curves).map((curve) => curve.step.length)));
     const known = new Map();
-    for (const run of data.runs) { // two runs of one name are told apart by their directories
+    for (const run of data.runs) { // two runs of the same name are distinguished by their directories
       known.set(run.name, (known.get(run.name) || 0) + 1);
     }
     for (const run of data.runs) if (known.get(run.name) > 1) run.name = run.directory;
@@ -118,11 +118,11 @@ class Page {
       }
     }
     const found = [...sections.keys()].sort(compareSections);
-    // What says most comes first, the rest by name.
+    // The most important come first, the others by name.
     const headlines = this.data.runs.flatMap((run) => run.headline.map((x) => x.name));
     const place = (lines) => Math.min(...lines.map(({ name }) => (headlines.includes(name) ? headlines.indexOf(name) : headlines.length)));
     const nodes = (title) => [...sections.get(title)].sort(([a, x], [b, y]) => place(x) - place(y) || a.localeCompare(b)).map(([key, lines]) => this.keep(this.chart(key, lines)));
-    // A heading for one or two charts would leave most of the width empty: they stand together.
+    // A heading for one or two charts would leave most of the width empty, so these are grouped.
     const large = found.filter((title) => title !== "" && sections.get(title).size > 2 && !LAST_SECTIONS.includes(title));
     const together = this.section("Curves", "", found.filter((title) => !large.includes(title)).flatMap(nodes), "grid");
     return el("div", {}, together, ...large.map((title) => this.section(title, "", nodes(title), "grid")));
@@ -136,7 +136,7 @@ class Page {
       label: this.several ? run.name : name,
       colour: this.several ? this.colour(run) : COLOURS[names.indexOf(name) % COLOURS.length],
       epochs: epochAxis(curve, run.facts.steps_per_epoch),
-      exact: RATE.test(name), // nobody wants a schedule smoothed
+      exact: RATE.test(name), // a schedule is not smoothed
     }));
     return new Chart(names.length === 1 ? names[0] : key, made, this);
   }
@@ -190,4 +190,4 @@ class Page {
 const received = JSON.parse(document.getElementById("data").textContent);
 const page = new Page(received);
 if (received.live) page.follow();
-document.documentElement.dataset.ready = "yes"; // for whoever waits for the page to be drawn
+document.documentElement.dataset.ready = "yes"; // for tests that wait until the page is drawn

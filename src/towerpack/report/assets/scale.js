@@ -59,7 +59,7 @@ function logTicks(low, high) {
   return found.filter((_, i) => i % every === 0);
 }
 
-// A moving average that is right from the first value on; what is not a number stays a gap.
+// A moving average that is correct from the first value on; values that are not numbers are left out.
 function smoothed(values, weight) {
   if (weight === 0) return values;
   let sum = 0, norm = 0;
@@ -71,7 +71,7 @@ function smoothed(values, weight) {
   });
 }
 
-// `train-error`, `val_error` and `validation/error` belong into one chart, `error`.
+// `train-error`, `val_error` and `validation/error` share the chart `error`.
 const PHASE = /(^|[/_.\- ])(train|training|val|valid|validation|test|eval|dev)(?=$|[/_.\- ])/i;
 const SYSTEM = /queue|throughput|memory|gpu|samples?[_ ]?(per|\/)|steps_per|speed/i;
 const RATE = /(^|[/_])(learning_rate|lr|momentum|weight_decay)($|[/_:])/i;
@@ -81,7 +81,7 @@ function chartKey(name) {
   return key || name;
 }
 
-const LAST_SECTIONS = ["schedules", "system"]; // behind all others, in this order
+const LAST_SECTIONS = ["schedules", "system"]; // after all others, in this order
 
 function sectionOf(name) {
   if (name.startsWith("time/")) return null; // drawn as bars
@@ -96,13 +96,13 @@ function compareSections(a, b) {
 }
 
 // The weight for a curve of `count` points where the longest has `most`: all are averaged over the
-// same stretch of the run, so that what is logged once an epoch is not flattened.
+// same part of the run, so that a curve with one point per epoch is not flattened.
 function weightFor(weight, count, most) {
   const span = (count / Math.max(1, most)) / (1 - weight);
   return span <= 1 ? 0 : 1 - 1 / span;
 }
 
-// Epochs as an axis: steps within an epoch lie between two of them, where steps tell the epoch.
+// Epochs as an axis: a step within an epoch lies between two of them, if its epoch is known.
 function epochAxis(curve, stepsPerEpoch) {
   const whole = curve.epoch.every((epoch, i) => Math.ceil(curve.step[i] / stepsPerEpoch) === epoch);
   return stepsPerEpoch > 0 && whole ? curve.step.map((step) => step / stepsPerEpoch) : curve.epoch;

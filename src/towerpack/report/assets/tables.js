@@ -1,4 +1,4 @@
-// What is no curve: tiles, stages, checkpoints, pictures, configuration.
+// Everything but curves: tiles, stages, checkpoints, pictures, configuration.
 
 function bestOf(run, name, better) {
   const curve = run.curves[name];
@@ -139,7 +139,7 @@ function checkpointsCard(run, named, now) {
 
 function pictureCard(run, image, named) {
   const last = image.items.length - 1;
-  // The pixels of a small picture are what one wants to see; a large one is drawn smoothly.
+  // A small picture shows its pixels; a large one is drawn smoothly.
   const picture = el("img", { src: image.items[last].src, alt: image.tag, onload: () => picture.classList.toggle("small", picture.naturalWidth < 150) });
   const words = el("span", { class: "soft" }, ` step ${image.items[last].step.toLocaleString("en")}`);
   const slider = last > 0 ? el("input", { type: "range", min: 0, max: last, value: last, "aria-label": `step of ${image.tag}`, oninput: (event) => {

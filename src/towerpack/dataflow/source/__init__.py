@@ -1,0 +1,1 @@
+"""Flows that make datapoints from lists, arrays, iterables, queues or random numbers."""

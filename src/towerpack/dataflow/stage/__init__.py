@@ -1,0 +1,1 @@
+"""Flows that make datapoints from those of other flows."""
