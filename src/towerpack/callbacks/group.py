@@ -16,15 +16,19 @@ SLOW_SECONDS = 2.0  # of all callbacks in an epoch; shorter times are not logged
 SLOW_SHARE = 0.3  # of that time; callbacks that take more are logged by name
 
 
+def _check_callback(callback: object) -> None:
+    if not isinstance(callback, Callback):
+        name = callback.__name__ if isinstance(callback, type) else ""
+        found = f"the class {name}; write {name}()" if name else repr(callback)
+        raise TypeError(f"expected callbacks, received {found}")
+
+
 class Callbacks(Callback):
     """Calls several callbacks in order. Each gets its `after_train`, even if another one fails."""
 
     def __init__(self, callbacks: Sequence[Callback]):
         for callback in callbacks:
-            if not isinstance(callback, Callback):
-                name = callback.__name__ if isinstance(callback, type) else ""
-                found = f"the class {name}; write {name}()" if name else repr(callback)
-                raise TypeError(f"expected callbacks, received {found}")
+            _check_callback(callback)
         self.callbacks = list(callbacks)
         self.clock = CallbackClock()
         # Only callbacks that observe single steps are called at each of them.
