@@ -127,6 +127,15 @@ def stack_column(column: Sequence[Any], allocate: Allocate, path: str, indices: 
     return _stack_arrays(column, first.shape, first.dtype, allocate, path, indices)
 
 
+def have_form(column: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    """Whether all values are arrays of this shape and dtype."""
+    try:
+        shapes, dtypes = list(map(_shape, column)), list(map(_dtype, column))
+    except AttributeError:
+        return False
+    return shapes.count(shape) == dtypes.count(dtype) == len(column)
+
+
 def _is_arraylike(value: Any) -> bool:
     """Whether it is a tensor of another library, or an image of PIL."""
     return hasattr(value, "__array__") or hasattr(value, "__array_interface__")
@@ -144,11 +153,7 @@ def _stack_arrays(
     if isinstance(column[0], np.number | np.bool_):  # the type determines shape and dtype
         alike = len(set(map(type, column))) == 1
     else:
-        try:
-            alike = list(map(_shape, column)).count(shape) == count
-            alike = alike and list(map(_dtype, column)).count(dtype) == count
-        except AttributeError:
-            alike = False
+        alike = have_form(column, shape, dtype)
     if not alike:
         dtype = _common_string(column, shape, dtype, path, indices)
     batch = allocate((count, *shape), dtype)

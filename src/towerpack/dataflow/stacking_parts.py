@@ -12,11 +12,7 @@ from typing import Any
 import numpy as np
 
 from towerpack.dataflow.epoch import Allocate
-from towerpack.dataflow.stacking import (
-    SMALL_ROW,
-    stack_column,
-    stack_rows,
-)
+from towerpack.dataflow.stacking import SMALL_ROW, have_form, stack_column, stack_rows
 
 CACHE_BYTES = 1 << 22  # part of the cache that cores share; less would mean more calls
 SLOW_ROW = 1e-4  # seconds: such rows are read one by one, while a core's own cache still has them
@@ -49,7 +45,7 @@ def stack_in_parts(read: Read, indices: Indices, allocate: Allocate) -> Any:
     step = 1 if slow else max(1, CACHE_BYTES // size)
     rows, begin = head, 0
     while rows:
-        if not all(_is_alike(row, first) for row in rows):
+        if not _are_alike(rows, first):
             return stack_rows(read(indices), allocate, indices)  # raises the error
         end = begin + len(rows)
         # One call per component: a copy of each row would leave cold caches to the interpreter.
@@ -70,16 +66,15 @@ def stack_in_parts(read: Read, indices: Indices, allocate: Allocate) -> Any:
     return batch if isinstance(first, list) else tuple(batch)
 
 
-def _is_alike(row: Any, first: Any) -> bool:
-    """Whether a row has the form of the first one, and arrays of its shapes and dtypes."""
-    return (
-        type(row) is type(first)
-        and len(row) == len(first)
-        and all(
-            isinstance(value, np.ndarray) and value.shape == x.shape and value.dtype == x.dtype
-            for value, x in zip(row, first, strict=True)
-            if isinstance(x, np.ndarray)
-        )
+def _are_alike(rows: list[Any], first: Any) -> bool:
+    """Whether all rows have the form of the first one, and arrays of its shapes and dtypes."""
+    if set(map(type, rows)) != {type(first)} or set(map(len, rows)) != {len(first)}:
+        return False
+    columns = zip(*rows, strict=True)
+    return all(
+        set(map(type, column)) == {np.ndarray} and have_form(column, x.shape, x.dtype)
+        for column, x in zip(columns, first, strict=True)
+        if isinstance(x, np.ndarray)
     )
 
 
