@@ -31,7 +31,7 @@ class ProxyInput(FeedfreeInput):
 
     def setup(self, signature: Sequence[Any]) -> None:
         super().setup(signature)
-        self.input.devices = self.devices
+        self.input.devices, self.input.share = self.devices, self.share
         self.input.setup(signature)
 
     def start(self) -> None:

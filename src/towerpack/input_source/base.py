@@ -10,6 +10,7 @@ import numpy as np
 
 from towerpack._tensorflow import tf
 from towerpack.dataflow.iterators import State
+from towerpack.dataflow.parallel.share import Share
 from towerpack.input_source.buffer import Batches
 from towerpack.input_source.traced import TracedReader
 
@@ -35,6 +36,9 @@ class InputSource:
 
     devices: Sequence[str] = ()
     """Where the towers are, set by the trainer before `setup`; empty if TensorFlow chooses."""
+
+    share: Share | None = None
+    """Which batches belong to this process, if several train together; set like `devices`."""
 
     waited: float = 0.0
     """Seconds that steps have had to wait for their data so far."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from towerpack._tensorflow import tf
+from towerpack.core import logger
 from towerpack.dataflow import kept_workers
 from towerpack.dataflow.base import DataFlow, DataFlowTerminated
 from towerpack.dataflow.iterators import State
+from towerpack.dataflow.parallel.share import Share, by_index, share_of
 from towerpack.dataflow.source.iterable import as_flow
 from towerpack.dataflow.statistics import Parallel, snapshot, walk
 from towerpack.dataflow.workers.shared_memory import is_in_slot
@@ -20,6 +23,7 @@ from towerpack.input_source.base import InputSource
 from towerpack.input_source.buffer import Batches, Buffer
 from towerpack.input_source.position import (
     START,
+    CountedPositions,
     FlowStream,
     Mark,
     Positions,
@@ -41,12 +45,14 @@ class FlowInput(InputSource):
     datapoints_per_batch = 1
     """How many datapoints of the flow are in a batch."""
 
+    _endless = True
+    """Whether the next epoch follows at the end of the flow."""
+
     def __init__(self, ds: Any):
         self.flow: DataFlow = as_flow(ds)
         # Makes the counters of all stages now. A thread that packs the flow for its workers must
         # not find that another one adds attributes to it.
         snapshot(self.flow)
-        self._from_workers = isinstance(self.flow, Parallel)
         self._begin = START
         self._restored: State = {}
         self._clear()
@@ -54,11 +60,38 @@ class FlowInput(InputSource):
     def _clear(self) -> None:
         """Forgets everything except where to begin."""
         self._buffer = self._new_buffer()
-        self._positions = Positions(self._begin)
+        self._positions, self._own = Positions(self._begin), self.flow
+        self._begin_own, self._filter = self._begin, None
+        if self.share is not None:
+            self._take_share(self.share)
+        self._from_workers = isinstance(self._own, Parallel)
         self._failure: BaseException | None = None
         self._read_count = 0  # datapoints that were put into the buffer
         self._mark_due = 0.0
         self._epoch = self._begin.flow["epoch"]
+
+    def _take_share(self, share: Share) -> None:
+        """Reads only the datapoints of this rank, or leaves out the others after reading them."""
+        if not _goes_back(self.flow):
+            return  # every rank receives datapoints of its own
+        whole = by_index(self.flow) if self._endless else None
+        if whole is not None:
+            positions = CountedPositions(self._begin, whole.num_indices())
+            own = share_of(self.flow, self._datapoints_of(share), positions.begin)
+            if own is not None:
+                self._own, self._begin_own, self._positions = own, START, positions
+                return
+        self._filter = self._datapoints_of(share)
+        logger.info(
+            "each of the %d ranks reads all of %s, which cannot be read by index, and leaves out "
+            "what belongs to others; to read only its share, build the flow on a source with "
+            "random access, without stages that drop datapoints",
+            share.ranks,
+            self.flow.label(),
+        )
+
+    def _datapoints_of(self, share: Share) -> Share:
+        return replace(share, unit=share.unit * self.datapoints_per_batch)
 
     def _new_buffer(self) -> Buffer:
         raise NotImplementedError
@@ -77,9 +110,9 @@ class FlowInput(InputSource):
             return list(self.signature)
         return [_with_rows(spec, batching.size) for spec in self.signature]
 
-    def _open(self, endless: bool = True) -> tuple[FlowStream, InputCheck]:
+    def _open(self) -> tuple[FlowStream, InputCheck]:
         check = InputCheck(self._datapoint_signature(), self.flow.label())
-        return FlowStream(self.flow, self._begin, endless), check
+        return FlowStream(self._own, self._begin_own, self._endless, self._filter), check
 
     def _datapoint_signature(self) -> Sequence[Any]:
         """What a datapoint of the flow has to fit."""
@@ -98,12 +131,12 @@ class FlowInput(InputSource):
         if stream.epoch != self._epoch:
             self._epoch = stream.epoch
             before = stream.number + 1 - count  # not 0 if a restored position skipped some
-            number = self._read_count
+            number = stream.read - count
             self._positions.add(Mark(number, {"epoch": stream.epoch}, 0, before))
 
     def _note_read(self, stream: FlowStream, count: int) -> bool:
         """Counts what was put, and marks the position if that is due; whether it was."""
-        self._read_count += count
+        self._read_count = stream.read
         due = time.monotonic() >= self._mark_due
         if due:
             self._positions.add(Mark(self._read_count, stream.state(), stream.number + 1))
@@ -142,7 +175,7 @@ class FlowInput(InputSource):
         return self._buffer.take(limit, group, rows)
 
     def state_at(self, delivered: int) -> State:
-        number = delivered * self.datapoints_per_batch
+        number = self._number(delivered)
         mark = self._positions.before(number)
         if not _goes_back(self.flow):
             return mark._replace(skip=0).state(mark.number)
@@ -154,7 +187,12 @@ class FlowInput(InputSource):
         return {**mark.state(number), "datapoints": datapoints}
 
     def _forget_before(self, delivered: int) -> None:
-        self._positions.forget_before(delivered * self.datapoints_per_batch)
+        self._positions.forget_before(self._number(delivered))
+
+    def _number(self, delivered: int) -> int:
+        """How many datapoints of the stream steps have used after that many batches: all ranks'."""
+        ranks = self.share.ranks if self.share else 1
+        return delivered * self.datapoints_per_batch * ranks
 
     def restore(self, state: State | None) -> None:
         if self._running():
@@ -177,6 +215,8 @@ class FlowInput(InputSource):
 
     def position(self, batch: int) -> str:
         first = batch * self.datapoints_per_batch
+        if self.share is not None:
+            first = int(self._datapoints_of(self.share).place(first))
         try:
             epoch, number = self._positions.of(first)
         except ValueError:  # it is forgotten
@@ -206,7 +246,7 @@ class FeedInput(FlowInput):
     """
 
     def __init__(self, ds: Any, infinite: bool = True):
-        self.infinite = infinite
+        self._endless = infinite
         self._closing: contextlib.ExitStack | None = None
         super().__init__(ds)
 
@@ -221,8 +261,8 @@ class FeedInput(FlowInput):
             raise RuntimeError("expected setup(signature) before start()")
         if self._closing is None and not self._buffer.ended:
             with contextlib.ExitStack() as stack:
-                stack.enter_context(kept_workers(self.flow))
-                self._stream, self._check = self._open(self.infinite)
+                stack.enter_context(kept_workers(self._own))
+                self._stream, self._check = self._open()
                 stack.callback(self._stream.close)
                 self._closing = stack.pop_all()
 

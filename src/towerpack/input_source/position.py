@@ -12,6 +12,7 @@ from towerpack.core import logger
 from towerpack.dataflow import BatchData
 from towerpack.dataflow.base import DataFlow
 from towerpack.dataflow.iterators import FlowIterator, State
+from towerpack.dataflow.parallel.share import Share
 from towerpack.input_source.buffer import aligned_empty
 
 
@@ -25,6 +26,10 @@ class Mark(NamedTuple):
 
     def state(self, number: int) -> State:
         return {"flow": self.flow, "batch": self.batch, "skip": self.skip + number - self.number}
+
+    def of(self, number: int) -> tuple[int, int]:
+        """The epoch of datapoint `number`, which is in the same one, and its number there."""
+        return self.flow["epoch"], self.batch + self.skip + number - self.number
 
     @classmethod
     def of_state(cls, state: Any) -> Mark:
@@ -73,19 +78,34 @@ class Positions:
 
     def of(self, number: int) -> tuple[int, int]:
         """The epoch of a datapoint, and its number there."""
-        mark = self.before(number)
-        return mark.flow["epoch"], mark.batch + mark.skip + number - mark.number
+        return self.before(number).of(number)
+
+
+class CountedPositions(Positions):
+    """Positions in a flow whose epochs all have `size` datapoints: they are computed."""
+
+    def __init__(self, begin: Mark, size: int):
+        super().__init__(begin)
+        epoch, taken = begin.of(0)
+        self.begin, self._size = epoch * size + taken, size
+
+    def before(self, number: int) -> Mark:
+        epoch, taken = divmod(self.begin + number, self._size)
+        return Mark(number, {"epoch": epoch}, 0, taken)
 
 
 class FlowStream:
     """A flow epoch after epoch, or one epoch of it, from a position on.
 
-    `epoch` and `number` say where the datapoint is that came last.
+    `epoch` and `number` say where the datapoint is that came last, and `read` how many were read.
+    With a `share`, those of other ranks are read and left out.
     """
 
-    def __init__(self, flow: DataFlow, begin: Mark, endless: bool = True):
-        self._flow, self._endless = flow, endless
-        self.epoch, self.number = begin.flow["epoch"], begin.batch - 1
+    def __init__(
+        self, flow: DataFlow, begin: Mark, endless: bool = True, share: Share | None = None
+    ):
+        self._flow, self._endless, self._share = flow, endless, share
+        self.epoch, self.number, self.read = begin.flow["epoch"], begin.batch - 1, 0
         self._skip = begin.skip
         self._made: dict[int, np.ndarray] = {}  # by `_allocate`, at their addresses
         self._stacking, self._may_stack = False, True
@@ -102,14 +122,17 @@ class FlowStream:
             for datapoint in self._datapoints:
                 self.number += 1
                 self._empty = False
-                if not self._skip:
+                if self._skip:
+                    self._skip -= 1
+                    continue
+                self.read += 1
+                if self._share is None or self._share.has(self.read - 1):
                     return datapoint
-                self._skip -= 1
             self._begin_epoch()
 
     def next_stack(self, count: int) -> tuple[Any, int] | None:
         """Up to `count` datapoints of this epoch, stacked; None if they come one by one."""
-        if self._skip or not self._may_stack:
+        if self._skip or self._share is not None or not self._may_stack:
             return None
         self._made.clear()
         self._stacking = True
@@ -121,6 +144,7 @@ class FlowStream:
             self._may_stack = False
             return None
         self.number += found[1]
+        self.read += found[1]
         self._empty = False
         return found
 

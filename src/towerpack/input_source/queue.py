@@ -126,7 +126,7 @@ class QueueInput(FlowInput, FeedfreeInput):
 
     def _fill_buffer(self, buffer: Buffer, stop: threading.Event) -> None:
         try:
-            with tf.device(HOST), kept_workers(self.flow):
+            with tf.device(HOST), kept_workers(self._own):
                 stream, check = self._open()
                 try:
                     while not stop.is_set():
