@@ -37,3 +37,8 @@ def same(received: Any, expected: Any) -> None:
     """Equal in structure, type, dtype, shape and bits; a NaN equals itself."""
     for a, b in zip(received, expected, strict=True):
         assert repr(frozen(a)) == repr(frozen(b))
+
+
+def noisy(datapoint, rng):
+    """The first component with a random number added."""
+    return [datapoint[0] + rng.integers(1000).astype(datapoint[0].dtype)]

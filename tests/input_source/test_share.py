@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.dataflow.datapoints import noisy
 from towerpack.dataflow import (
     BatchData,
     DataFromArrays,
@@ -22,10 +23,6 @@ ROWS, BATCH = 23, 3
 
 def arrays():
     return DataFromArrays(np.arange(ROWS, dtype="float32"), shuffle=True)
-
-
-def noisy(datapoint, rng):
-    return [datapoint[0] + np.float32(rng.integers(1000))]
 
 
 def generated():

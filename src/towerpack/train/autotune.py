@@ -17,7 +17,7 @@ from towerpack.core import logger
 from towerpack.tower.determinism import op_determinism_enabled
 from towerpack.tower.precision import HALF
 
-STEP, LOOP, COMPILED = "step", "loop", "compiled"
+MODES = STEP, LOOP, COMPILED = "step", "loop", "compiled"
 NAMES = {
     STEP: "one by one",
     LOOP: "many in one call",

@@ -32,8 +32,9 @@ from towerpack.tower import TowerFunc, VariableStore
 from towerpack.tower.context import Summary
 from towerpack.tower.summary import MovingAverage
 from towerpack.train.epoch_clock import EpochClock
-from towerpack.train.interrupts import Interrupts
+from towerpack.train.interrupts import StopRequest
 from towerpack.train.own_variables import adopt_attributes
+from towerpack.train.ranks import OneRank
 from towerpack.train.resume import find_run
 from towerpack.train.run_directory import move_earlier_run
 
@@ -72,11 +73,16 @@ class Trainer(Closing):
     """
 
     is_chief = True
+    """Whether this process logs and saves; of several ranks only the first does."""
+
+    ranks = OneRank()
+    """The processes that train together."""
+
     cost_names: Sequence[str] = ("cost",)
     """The scalars that show how well training works; the progress bar displays them."""
 
     batches_per_step = 1
-    """How many batches of the input source one step uses: one for each tower."""
+    """How many batches one step uses: one for each tower of all ranks."""
 
     device_names: tuple[str, ...] = ()
     """The devices of the towers, for people to read."""
@@ -100,9 +106,8 @@ class Trainer(Closing):
         self.steps_per_epoch = 0
         self.starting_epoch, self.max_epoch = 1, 0
         self.clock = EpochClock(self.callbacks)
-        self._interrupts = Interrupts()
+        self.stop_request = StopRequest()
         self._deferred: list[Callable[[], None]] = []
-        self._stop: StopTraining | None = None
         self._own_callbacks: list[Callback] = []
         self._resumed = self._within_epoch = self._has_run = False
         self.run_configuration: dict[str, Any] = {}
@@ -129,8 +134,13 @@ class Trainer(Closing):
         """Runs some of the next `count` steps, which no callback observes; returns how many."""
         raise NotImplementedError(f"{type(self).__name__} must define run_steps()")
 
-    def wait_for_step(self) -> None:
-        """Returns when the next step can run; may call `leave_if_interrupted` while it waits."""
+    def wait_for_step(self, free: int) -> int:
+        """Waits until the next step can run, while no callback of this rank observes `free` steps.
+
+        Returns how many steps no callback of any rank observes. Raises `StopTraining` if training
+        ends here.
+        """
+        return free
 
     def train(
         self,
@@ -205,17 +215,22 @@ class Trainer(Closing):
             logger.info(
                 "%s has %d variables of its own, such as %s", type(self).__name__, len(own), own[0]
             )
-        self.monitors = Monitors(monitors)
+        self.monitors = Monitors(monitors if self.is_chief else [])
         callbacks = [*self._own_callbacks, *callbacks]
         self.callbacks = Callbacks([cb for cb in callbacks if self.is_chief or not cb.chief_only])
         self.callbacks.setup_graph(self)
 
     def initialize(self, session_init: ModelLoader | None = None) -> None:
         """Gives the variables their values from a checkpoint, if there is one."""
-        loader = SmartInit(session_init)
-        loader.load(self.store.saved())
-        if loader.run_state is not None:
-            self.restore(loader.run_state)
+        state = None
+        if self.is_chief:
+            loader = SmartInit(session_init)
+            loader.load(self.store.saved())
+            state = loader.run_state
+        self.ranks.copy_from_chief(list(self.store.variables.values()))
+        state = self.ranks.from_chief(state)
+        if state is not None:
+            self.restore(state)
 
     def state(self) -> dict[str, Any]:
         """The state of the run apart from its variables: JSON, as a checkpoint stores it."""
@@ -246,7 +261,7 @@ class Trainer(Closing):
         self.monitors.open(run_info(self))
         callbacks, error, failed = self.callbacks, None, False
         try:
-            with self._interrupts.catching():
+            with self.stop_request.catching_signals():
                 self.monitors.at(self.global_step, self.epoch_num)
                 callbacks.before_train()
                 self._settle()
@@ -262,7 +277,7 @@ class Trainer(Closing):
                         due, before = callbacks.next_due(), self.global_step
                         free = left if due is None else min(left, due - before - 1)
                         with self.clock.in_step():
-                            self.wait_for_step()
+                            free = self.wait_for_step(free)
                             if free > 0 and self.runs_many:
                                 done = self.run_steps(free)
                                 self.local_step += done
@@ -286,8 +301,8 @@ class Trainer(Closing):
                     self._settle()  # the time of saving belongs to the next epoch
             logger.info("training is finished after epoch %d", self.epoch_num)
         except StopTraining as reason:
-            logger.info("training was stopped: %s", str(reason) or "a callback asked for it")
-            error = self._interrupts.error()
+            logger.info("training was stopped: %s", reason)
+            error = self.stop_request.error()
         except BaseException as reason:
             error, failed = reason, True
             raise
@@ -303,7 +318,8 @@ class Trainer(Closing):
                 f"the checkpoint was saved within an epoch of {self.steps_per_epoch} "
                 f"steps; expected the same steps_per_epoch, received {steps_per_epoch}"
             )
-        self.steps_per_epoch, self.max_epoch, self._stop = steps_per_epoch, max_epoch, None
+        self.steps_per_epoch, self.max_epoch = steps_per_epoch, max_epoch
+        self.stop_request.clear()
         if not self._resumed:
             self.epoch_num = starting_epoch - 1
         self.starting_epoch = self.epoch_num + (0 if within_epoch else 1)
@@ -344,7 +360,7 @@ class Trainer(Closing):
         try:
             hook()
         except StopTraining as reason:
-            self._stop = self._stop or reason
+            self.stop_request.by_callback(str(reason))
 
     def _settle(self) -> None:
         """After an event: runs what was deferred, and ends training if that was asked for."""
@@ -360,16 +376,19 @@ class Trainer(Closing):
             self.monitors.persist()
         for action in actions:
             action()
-        if self._stop is not None:
-            self.callbacks.interrupted()  # nothing has been saved within this epoch yet
-            raise self._stop
-        self.leave_if_interrupted()
+        within_epoch = 0 <= self.local_step < self.steps_per_epoch - 1
+        if self.ranks.size == 1 or not within_epoch:  # otherwise the ranks agree on the next call
+            self.leave_if_asked(self.ranks.agree(self.stop_request.code)[:, 0])
 
-    def leave_if_interrupted(self) -> None:
-        """Ends the run after Ctrl-C or SIGTERM, between two steps: callbacks may save."""
-        if self._interrupts.received is not None:
-            self.callbacks.interrupted()
-            raise StopTraining(f"{self._interrupts.received.name} after step {self.global_step}")
+    def leave_if_asked(self, codes: Sequence[int]) -> None:
+        """Ends training, between two steps, if a rank was asked to; callbacks may save.
+
+        `codes` are those of the stop requests of all ranks.
+        """
+        reason = self.stop_request.agreed(codes, self.global_step)
+        if reason:
+            self.callbacks.interrupted()  # nothing has been saved within this epoch yet
+            raise StopTraining(reason)
 
 
 class NoOpTrainer(Trainer):

@@ -20,6 +20,7 @@ from towerpack.tower.summary import (
 )
 from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
 from towerpack.train.non_finite import all_finite, sum_is_finite
+from towerpack.train.ranks import open_size
 
 if TYPE_CHECKING:
     from towerpack.train.tower_trainer import TowerTrainer
@@ -105,14 +106,15 @@ class StepBuilder:
             towers, cost = self.updates(inputs)
         main = towers[0]
         summaries = collect_summaries(main.context)
-        if main.context.is_main_training_tower:
+        if main.context.index == self.first_tower:
             for update in self.additions:
                 update([pair for pairs in main.gradients for pair in pairs])
+            self.step_counter.assign_add(1)
+        if main.context.is_main_training_tower:
             costs = [objective.cost for objective in main.objectives]
             trainer.cost_names = average_costs(main.context, costs or [cost])
             trainer.moving_averages = update_moving_averages(main.context)
             self.collects_summaries = any(summaries.values())
-            self.step_counter.assign_add(1)
         return StepResult(
             cost=tf.cast(cost, tf.float64),
             weights=changed(trainer.store.trainable().values(), main.gradients),
@@ -125,14 +127,14 @@ class StepBuilder:
     def updates(self, inputs: Sequence[Sequence[Any]]) -> tuple[list[BuiltTower], Any]:
         """Adds what a step changes; returns the towers, and the sum of their costs."""
         towers = self.trainer.replication.run(lambda index: self.tower(index, inputs[index]))
+        towers, cost = self.trainer.ranks.combined(towers)
         loss_scale = self.trainer.loss_scale
         if loss_scale is None:
             self._apply(towers)
         else:
             gradients = [g for pairs in towers[0].gradients for g, _ in pairs]
             loss_scale.apply(gradients, lambda: self._apply(towers))
-        costs = [objective.cost for tower in towers for objective in tower.objectives]
-        return towers, tf.add_n([tf.cast(cost, tf.float64) for cost in costs])
+        return towers, cost
 
     def tower(self, index: int, inputs: Sequence[Any]) -> BuiltTower:
         """One tower with its gradients."""
@@ -146,7 +148,7 @@ class StepBuilder:
             objectives = trainer.objectives(handle)
             gradients = [self._gradients(tape, objective) for objective in objectives]
             averaged = trainer.replication.average(
-                [[gradient for gradient, _ in pairs] for pairs in gradients], _open_size(inputs)
+                [[gradient for gradient, _ in pairs] for pairs in gradients], open_size(inputs)
             )
             if trainer.loss_scale:
                 averaged = trainer.loss_scale.unscaled(averaged)
@@ -159,16 +161,23 @@ class StepBuilder:
     def context(self, index: int, probing: bool = False) -> TowerContext:
         stores = self.trainer.stores
         own = len(stores) > 1
+        store = stores[index if own else 0]
+        index += self.first_tower
         return TowerContext(
             f"tower{index}" if index else "",
             is_training=True,
-            store=stores[index if own else 0],
+            store=store,
             index=index,
-            total=self.trainer.replication.count,
+            total=self.trainer.batches_per_step,
             own_store=own,
             probing=probing,
             repeated=self.repeats_tower,
         )
+
+    @property
+    def first_tower(self) -> int:
+        """The number of this rank's first tower among those of all ranks."""
+        return self.trainer.ranks.rank * self.trainer.replication.count
 
     def call_tower(self, inputs: Sequence[Any]) -> TowerTensorHandle:
         precision = self.trainer.options.precision
@@ -270,10 +279,3 @@ def checked_gradients(gradients: Sequence[Any], weights: Sequence[Any]) -> list[
     if without:
         logger.warning("no gradient for %s: the cost does not depend on them", without)
     return [(gradient, weight) for gradient, weight in pairs if gradient is not None]
-
-
-def _open_size(inputs: Sequence[Any]) -> Any:
-    """The size of the batch where the graph does not know it; None where it does."""
-    if not inputs or not inputs[0].shape.rank or inputs[0].shape[0] is not None:
-        return None
-    return tf.shape(inputs[0])[0]

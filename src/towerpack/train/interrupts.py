@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as requests: the step is finished first."""
+"""Requests to end training: Ctrl-C, SIGTERM, or a callback. The step is finished first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType, TracebackType
 
 from towerpack.core import logger
@@ -15,14 +15,46 @@ from towerpack.core import logger
 EXIT_CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}  # 128 + the signal, as shells report it
 
 
-class Interrupts:
-    """While `catching`, the first Ctrl-C or SIGTERM is only recorded; a second one acts at once."""
+BY_CALLBACK = -1  # the code of a request by a callback; that of a signal is its number
+
+
+class StopRequest:
+    """Whether this process was asked to end training.
+
+    While `catching_signals`, the first Ctrl-C or SIGTERM is only recorded; a second one acts at
+    once.
+    """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
+        self.reason: str | None = None
+
+    def clear(self) -> None:
+        self.received = self.reason = None
+
+    def by_callback(self, reason: str) -> None:
+        """Records that a callback raised `StopTraining`; the first one counts."""
+        self.reason = self.reason or reason or "a callback asked for it"
+
+    @property
+    def code(self) -> int:
+        """What was asked for, as a number: 0 for nothing."""
+        return self.received or (BY_CALLBACK if self.reason else 0)
+
+    def agreed(self, codes: Sequence[int], step: int) -> str:
+        """Why all ranks end training, if one of them was asked to; empty if none was."""
+        ranks = [rank for rank, code in enumerate(codes) if code]
+        if not ranks:
+            return ""
+        where = f" on rank {ranks[0]}" if len(codes) > 1 else ""
+        signals = [signal.Signals(int(code)) for code in codes if code > 0]
+        if not signals or BY_CALLBACK in codes:
+            return self.reason or f"a callback asked for it{where}"
+        self.received = signals[0]  # on all ranks: they end alike
+        return f"{self.received.name}{where} after step {step}"
 
     @contextlib.contextmanager
-    def catching(self) -> Iterator[None]:
+    def catching_signals(self) -> Iterator[None]:
         """Does nothing outside of the main thread, where Python does not handle signals."""
         self.received = None
         if threading.current_thread() is not threading.main_thread():

@@ -14,7 +14,7 @@ from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
 from towerpack.dataflow.base import DataFlow
 from towerpack.dataflow.source.stored import log_fixed_order
-from towerpack.input_source.base import EndOfData, InputSource
+from towerpack.input_source.base import InputSource
 from towerpack.input_source.buffer import Batches
 from towerpack.models import log_layer_table
 from towerpack.models.regularize import CalledTooEarly
@@ -35,7 +35,9 @@ from towerpack.train.devices import Copies, OneTower, device_names
 from towerpack.train.loss_scale import LossScale
 from towerpack.train.non_finite import non_finite_error
 from towerpack.train.resume import log_total_batch
+from towerpack.train.ranks import OneRank
 from towerpack.train.runner import CannotCompile, Outcome, StepRunner
+from towerpack.train.scheduler import StepScheduler
 
 
 class TowerTrainer(Trainer):
@@ -56,18 +58,27 @@ class TowerTrainer(Trainer):
     builder_class: type[StepBuilder] = StepBuilder
     runner_class: type[StepRunner] = StepRunner
 
-    def __init__(self, replication: OneTower | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        replication: OneTower | None = None,
+        *,
+        ranks: OneRank | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__()
         self.replication = replication or OneTower()
+        self.ranks = ranks or OneRank()
+        self.is_chief = self.ranks.is_chief
+        self.batches_per_step = self.replication.count * self.ranks.size
         self.options = StepOptions(**options)
-        if self.options.jit is True and self.replication.count > 1:
+        if self.options.jit is True and self.batches_per_step > 1:
             raise ValueError("jit=True works on one device; expected jit=False on several")
         scaling = self.options.scaling
         self.loss_scale = None if scaling is None else LossScale(self.store, scaling)
-        self.batches_per_step = self.replication.count
         self.device_names = device_names(self.replication.devices)
         self.runs_many = type(self).run_step is TowerTrainer.run_step
         self.stores = [self.store]
+        self.scheduler = StepScheduler(self)
 
     def objectives(self, tower: TowerTensorHandle) -> Sequence[Objective]:
         """What a tower minimizes; called for every tower while the step is traced."""
@@ -100,10 +111,13 @@ class TowerTrainer(Trainer):
             log_fixed_order(flow)
         # None if the program has set a seed, or the run that is resumed has one.
         seed = None if "seed" in vars(self.store) else drawn_seed()
+        seed = self.ranks.from_chief(seed)
         with drawing_from(seed):
             input.devices = self.replication.devices
+            input.share = self.ranks.share(self.replication.count)
             input.setup(self.tower_func.signature)
             # Drawn first, so that equal global seeds give equal weights, whatever the tower uses.
+            self.store.seed = self.ranks.from_chief(self.store.seed)
             logger.debug("the seed of the towers is %d", self.store.seed)
             self.stores = self.replication.stores(self.store)
             self.copies = Copies(self.stores)
@@ -116,8 +130,10 @@ class TowerTrainer(Trainer):
                     with self.variables_on(index), store.scope():
                         self.make_optimizers()
             self.builder = self.builder_class(self, counter)
+            # Stateful random operations count only their seeds: each rank draws its own numbers.
+            of_rank = seed + self.ranks.rank if seed is not None else None
             self.runner = self.runner_class(
-                self.builder, input.specs(), seed, self.copies.copy_scalars
+                self.builder, input.specs(), of_rank, self.copies.copy_scalars
             )
             if self.replication.count > 1:
                 # Before the towers run together, where TensorFlow would make mirrored variables.
@@ -129,6 +145,8 @@ class TowerTrainer(Trainer):
                 step = self.runner.single_step()
         for store in self.stores:
             store.complete("the training step has been built already")
+        if self.ranks.size > 1:
+            self.ranks.check_same(self._facts(step))
         self.autotune = self.make_autotune(step)
         log_layer_table(self.store)
         weights, frozen = self.store.trainable(), self.store.frozen()
@@ -140,7 +158,7 @@ class TowerTrainer(Trainer):
 
     def make_autotune(self, step: Any) -> Autotune:
         """What decides how steps run, given the traced step."""
-        return self.options.autotune(step, self.replication.count)
+        return self.options.autotune(step, self.batches_per_step)
 
     @property
     def towers(self) -> TowerTensorHandles:
@@ -156,7 +174,7 @@ class TowerTrainer(Trainer):
             **super().state(),
             "input": self.input_source.state(),
             "mode": self.autotune.chosen,
-            "towers": self.replication.count,
+            "towers": self.batches_per_step,
             "batch": self.input_source.batch_size(),
         }
 
@@ -171,19 +189,20 @@ class TowerTrainer(Trainer):
         if state.get("input") is not None:
             self.input_source.restore(state["input"])
         self.autotune.restore(state.get("mode", state.get("pace")))  # as older runs named it
-        log_total_batch(state, self.replication.count, self.input_source.batch_size())
+        log_total_batch(state, self.batches_per_step, self.input_source.batch_size())
 
     def configuration(self) -> dict[str, Any]:
         return {
             **super().configuration(),
             "towers": self.replication.count,
+            "ranks": self.ranks.size,
             "parameters": sum(int(v.shape.num_elements()) for v in self.store.trainable().values()),
         }
 
     def main_loop(
         self, steps_per_epoch: int, starting_epoch: int = 1, max_epoch: int = 99999
     ) -> None:
-        towers, batch = self.replication.count, self.input_source.batch_size()
+        towers, batch = self.batches_per_step, self.input_source.batch_size()
         if towers > 1:
             logger.info(
                 "the total batch size is %s, with %d steps per epoch",
@@ -229,8 +248,8 @@ class TowerTrainer(Trainer):
                 self.epoch_num,
                 sorted(set(fetches) - known) or "another set of tensors",
             )
-        batches = self._next_batches(1)
-        outcome = self.runner.one(batches, fetches)
+        batches = self.scheduler.take(1)
+        outcome = self.runner.one(batches, self.scheduler.agreed_fetches(fetches))
         self._done(outcome, batches)
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), outcome.fetched)
 
@@ -241,43 +260,26 @@ class TowerTrainer(Trainer):
         self.callbacks.deliver(wanted, self.step(names))
 
     def run_steps(self, count: int) -> int:
-        plan, towers = self.autotune.plan(count), self.replication.count
-        if plan.enough > 1:  # if data is late, steps wait for each other
-            ready = self.input_source.wait(
-                plan.enough * towers, plan.patience, idle=self.leave_if_interrupted
-            )
-            self.autotune.backoff.note(plan.enough, ready // towers)
-        batches = self._next_batches(plan.steps)
+        batches, mode = self.scheduler.batches()
         started = time.perf_counter()
         try:
-            outcome = self.runner.many(plan.mode, batches)
+            outcome = self.runner.many(mode, batches)
         except CannotCompile as reason:
-            self.autotune.drop(plan.mode, str(reason))
+            self.autotune.drop(mode, str(reason))
             outcome = self.runner.many(self.autotune.mode, batches)
-        self.autotune.note(plan.mode, outcome.steps, time.perf_counter() - started)
+        self.autotune.note(mode, outcome.steps, time.perf_counter() - started)
         self._done(outcome, batches)
         return outcome.steps
 
-    def wait_for_step(self) -> None:
-        try:
-            self.input_source.wait(self.replication.count, idle=self.leave_if_interrupted)
-        except EndOfData:
-            raise StopTraining("the end of the data") from None
-
-    def _next_batches(self, steps: int) -> Batches:
-        """The batches of at most `steps` steps."""
-        towers = self.replication.count
-        try:
-            return self.input_source.next(steps * towers, towers, self.autotune.rows * towers)
-        except EndOfData:
-            raise StopTraining("the end of the data") from None
+    def wait_for_step(self, free: int) -> int:
+        return self.scheduler.wait(free)
 
     def _done(self, outcome: Outcome, batches: Batches) -> None:
         self.global_step += outcome.steps
         if outcome.finite:
             return
         towers, source = self.replication.count, self.input_source
-        source.held = batches.count - outcome.steps * towers  # no step has trained on them
+        source.held += batches.count - outcome.steps * towers  # no step has trained on them
         last = outcome.steps * towers
         first = last - outcome.suspects * towers
         suspects = [batches.batch(number) for number in range(first, last)]
