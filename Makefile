@@ -16,7 +16,7 @@ PIP := -m pip --disable-pip-version-check install --quiet
 FORMATS := arrayrecord,hdf5,image,lmdb,matlab,parquet,protobuf,svmlight,safetensors
 TEST_EXTRAS := tf-cpu,test,lint,$(FORMATS),export,rl,sklearn
 
-TF_FREE := core dataflow monitor report
+TF_FREE := core dataflow monitor report launch
 TF_FREE_PATHS := $(wildcard $(TF_FREE:%=tests/%) $(TF_FREE:%=src/towerpack/%))
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --randomly-seed $(SEED) --hypothesis-seed $(SEED)
 

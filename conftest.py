@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 
 ROOT = Path(__file__).parent
-TF_FREE = ("core", "dataflow", "monitor", "report", "house")
+TF_FREE = ("core", "dataflow", "monitor", "report", "launch", "house")
 
 # Set before TensorFlow is imported. On the CPU, the results are the same on every machine.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

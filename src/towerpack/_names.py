@@ -4,7 +4,7 @@ The table of names is generated: add a name to the `__all__` of its room, then r
 `python scripts/publish_names.py`. A test compares the two.
 """
 
-TF_FREE_ROOMS = ("core", "dataflow", "monitor", "report")
+TF_FREE_ROOMS = ("core", "dataflow", "monitor", "report", "launch")
 
 ROOMS = (
     *TF_FREE_ROOMS,

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from towerpack._version import __version__
 from towerpack.cli import ckpt, data, export
+from towerpack.cli.launch import CONTEXT, launch
 from towerpack.cli.predict import predict
 from towerpack.cli.report import report, runs
 
@@ -66,7 +67,7 @@ def describe_error(error: Exception) -> str:
 app = typer.Typer(
     name="towerpack",
     cls=Commands,
-    help="Tools for training with TensorFlow: data, checkpoints, exports, runs, and a demo.",
+    help="Tools for training with TensorFlow: data, checkpoints, exports, runs, launching, a demo.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # users paste plain tracebacks and search for them
@@ -108,6 +109,7 @@ def demo(
 
 
 app.command()(data.bench)
+app.command(context_settings=CONTEXT)(launch)
 app.command()(predict)
 app.command()(report)
 app.command()(runs)

@@ -17,6 +17,7 @@ from typing import Any
 
 from towerpack.core import logger
 from towerpack.core.concurrency import StoppableThread, mask_sigint, start_proc_mask_signal
+from towerpack.core.processes import PR_SET_PDEATHSIG
 
 __all__ = [
     "DIE",
@@ -30,8 +31,6 @@ __all__ = [
     "start_proc_mask_signal",
     "subproc_call",
 ]
-
-PR_SET_PDEATHSIG = 1
 
 
 class DIE:

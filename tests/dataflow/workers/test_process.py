@@ -11,8 +11,8 @@ import pytest
 
 from tests.dataflow.parallel.scripts import alive, children, eventually, run
 from tests.leftovers import descriptors
+from towerpack.core.processes import NO_DESCRIPTOR
 from towerpack.dataflow.workers import forkserver, payload, process
-from towerpack.dataflow.workers.startup import NO_DESCRIPTOR
 
 HERE = "tests.dataflow.workers.test_process"
 
@@ -195,22 +195,6 @@ def test_without_an_interpreter_it_says_so(monkeypatch, launch):
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(RuntimeError, match="sys.executable is empty"):
         launch(0, "ends_as_told", [], "spawn")
-
-
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        (0, "exit code 0"),
-        (3, "exit code 3"),
-        (-9, "SIGKILL: probably out of memory, or killed by another process"),
-        (-11, "SIGSEGV: native code crashed"),
-        (-15, "SIGTERM"),
-        (-99, "signal 99"),
-        (None, "exit status unknown"),
-    ],
-)
-def test_an_exit_in_words(status, words):
-    assert process.describe_exit(status) == words
 
 
 def test_nothing_is_left_of_all_this():

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import gc
 import importlib
 import json
@@ -28,8 +27,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from towerpack.core.processes import NO_DESCRIPTOR, killed_with_parent, own_pidfd
 from towerpack.dataflow.workers import startup
-from towerpack.dataflow.workers.startup import NO_DESCRIPTOR
 
 REQUEST_SIZE = 1024  # of the JSON with trailing spaces, so that two requests stay apart
 REPLY = struct.Struct("<Qq")  # number of the request; pid or exit status
@@ -38,7 +37,6 @@ MAX_DESCRIPTORS = 64
 PRELOAD = ("numpy.random", "towerpack.dataflow.workers.worker")
 # Libraries that can be forked safely. If the parent has loaded one, its workers will need it too.
 PRELOAD_IF_LOADED = ("cv2", "lmdb", "simplejpeg", "h5py")
-PR_SET_PDEATHSIG = 1
 _EXIT_SECONDS = 5.0  # killing a handful of children takes milliseconds
 
 BOOT = (
@@ -79,7 +77,7 @@ class ForkServer:
         self._socket, theirs = socket.socketpair()
         preload = [*PRELOAD, *(name for name in PRELOAD_IF_LOADED if name in sys.modules)]
         try:
-            with startup.own_pidfd() as parent:
+            with own_pidfd() as parent:
                 descriptors = [theirs.fileno(), parent]
                 self.process = start_python("forkserver", descriptors, [*descriptors, *preload])
         except BaseException:
@@ -211,11 +209,7 @@ def _fork(
     server = os.getpid()
 
     def begin() -> None:
-        if sys.platform == "linux":
-            # The kernel kills this process with the server, also while native code holds the GIL.
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != server:  # the server died before
-                os._exit(1)
+        killed_with_parent(server)
         requests.close()
         startup.begin_packed(entry, number, descriptors)
 

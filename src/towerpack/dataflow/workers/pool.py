@@ -26,6 +26,7 @@ import numpy as np
 
 from towerpack.core import logger
 from towerpack.core.prefetch import TASKS_PER_WORKER
+from towerpack.core.processes import NO_DESCRIPTOR
 from towerpack.dataflow.iterators import State
 from towerpack.dataflow.parallel.tasks import Task, Window
 from towerpack.dataflow.parallel.work import ByIndex, Chunk, Work
@@ -41,7 +42,6 @@ from towerpack.dataflow.workers.messages import (
 from towerpack.dataflow.workers.packing import Packed, pack_rows
 from towerpack.dataflow.workers.process import EXIT_SECONDS, WorkerDied, WorkerProcess
 from towerpack.dataflow.workers.shared_memory import MAX_SLOTS, Pins, SharedSlots, SlotWriter
-from towerpack.dataflow.workers.startup import NO_DESCRIPTOR
 from towerpack.dataflow.workers.worker import PROGRESS_BYTES, PROGRESS_SLOT
 
 ENTRY = "towerpack.dataflow.workers.worker:serve"

@@ -25,23 +25,20 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from towerpack.core.processes import (
+    NO_DESCRIPTOR,
+    describe_exit,
+    is_readable,
+    own_pidfd,
+    pidfd_of,
+)
 from towerpack.dataflow.workers import startup
 from towerpack.dataflow.workers.forkserver import RUNNING, server, start_python, stop_server
-from towerpack.dataflow.workers.startup import NO_DESCRIPTOR, is_readable
 
 START_METHODS = ("forkserver", "spawn", "fork")
 # Libraries with their own threads and device handles: sooner or later a fork of them hangs.
 UNFORKABLE = ("tensorflow", "jax", "jaxlib")
 EXIT_SECONDS = 5.0  # for the kernel to end a killed process on an overloaded machine
-
-_SIGNALS = {
-    signal.SIGKILL: "probably out of memory, or killed by another process",
-    signal.SIGSEGV: "native code crashed",
-    signal.SIGBUS: "native code crashed, or a mapped file was truncated",
-    signal.SIGABRT: "native code aborted",
-    signal.SIGILL: "native code was compiled for another processor",
-    signal.SIGFPE: "native code divided by zero",
-}
 
 
 class WorkerDied(RuntimeError):
@@ -50,26 +47,6 @@ class WorkerDied(RuntimeError):
     def __init__(self, message: str, worker: int = -1, status: int | None = None):
         super().__init__(message)
         self.worker, self.status = worker, status
-
-
-def describe_exit(status: int | None) -> str:
-    """An exit status in words. It is negative for a signal, as in `subprocess`.
-
-    >>> describe_exit(-9)
-    'SIGKILL: probably out of memory, or killed by another process'
-    >>> describe_exit(3)
-    'exit code 3'
-    """
-    if status is None:
-        return "exit status unknown"
-    if status >= 0:
-        return f"exit code {status}"
-    try:
-        number = signal.Signals(-status)
-    except ValueError:
-        return f"signal {-status}"
-    meaning = _SIGNALS.get(number)
-    return f"{number.name}: {meaning}" if meaning else number.name
 
 
 def check_start_method(method: str | None) -> str:
@@ -116,7 +93,7 @@ class WorkerProcess:
                 self.pid = _fork(entry, number, obj, everything[1:])
                 self._reap = functools.partial(_status_of_child, self.pid)
             elif start_method == "spawn":
-                with startup.own_pidfd() as parent:
+                with own_pidfd() as parent:
                     arguments = [entry, number, parent, *everything]
                     process = start_python("startup", [parent, *everything], arguments)
                 self.pid, self._reap = process.pid, process.poll
@@ -127,7 +104,7 @@ class WorkerProcess:
             raise
         finally:
             theirs.close()
-        self.sentinel = startup.pidfd_of(self.pid)
+        self.sentinel = pidfd_of(self.pid)
 
     _reap: Callable[[], int | None]
     """The exit status, or None while it runs; raises ConnectionError if it cannot be known."""
@@ -235,7 +212,7 @@ def _fork(entry: str, number: int, obj: Any, descriptors: list[int]) -> int:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed
             stream.flush()  # or the worker would print the content of the buffers again
-    with startup.own_pidfd() as parent:
+    with own_pidfd() as parent:
         pid = os.fork()
         if pid == 0:
             for channel in list(_channels):

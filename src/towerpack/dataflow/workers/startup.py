@@ -13,18 +13,16 @@ import faulthandler
 import importlib
 import os
 import random
-import select
 import signal
 import socket
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
+from towerpack.core.processes import end_with_parent
 from towerpack.dataflow.workers import payload
 
 Begin = Callable[[Callable[[], Any], socket.socket, int, Sequence[int]], None]
@@ -44,8 +42,6 @@ SINGLE_THREADED = {
     "NUMEXPR_NUM_THREADS": "1",
     "OPENCV_FOR_THREADS_NUM": "1",
 }
-NO_DESCRIPTOR = -1
-PARENT_POLL_SECONDS = 0.5  # without a pidfd: well within the two seconds that we promise
 
 
 def run(begin: Callable[[], None], parent: int) -> NoReturn:
@@ -126,48 +122,3 @@ def ignore_signals() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: None)
         signal.siginterrupt(number, False)
-
-
-def pidfd_of(pid: int) -> int:
-    """A descriptor that becomes readable when a process ends, or NO_DESCRIPTOR.
-
-    There is none if the process is gone, or if the system has no pidfds (macOS, old Linux).
-    """
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return NO_DESCRIPTOR
-
-
-@contextlib.contextmanager
-def own_pidfd() -> Iterator[int]:
-    """The pidfd of this process, while a worker is started that waits for it."""
-    descriptor = pidfd_of(os.getpid())
-    try:
-        yield descriptor
-    finally:
-        if descriptor != NO_DESCRIPTOR:
-            os.close(descriptor)
-
-
-def is_readable(descriptor: int, seconds: float | None = 0.0) -> bool:
-    """Whether a descriptor becomes readable within this time; None waits without a limit."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(None if seconds is None else seconds * 1000))
-
-
-def end_with_parent(parent: int) -> None:
-    """Starts a thread that kills this process when the process of the pidfd `parent` has ended."""
-    # Read here and not in the thread: by then the parent might have ended.
-    parent_pid = os.getppid()
-
-    def wait_and_end() -> None:
-        if parent == NO_DESCRIPTOR:
-            while os.getppid() == parent_pid:
-                time.sleep(PARENT_POLL_SECONDS)
-        else:
-            is_readable(parent, None)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=wait_and_end, name="towerpack parent watch", daemon=True).start()

@@ -1,0 +1,71 @@
+"""`towerpack launch`: starts a script as the ranks of a distributed run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+# The options end at the script: what follows belongs to it, also options that we have as well.
+CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
+
+
+def launch(
+    command: Annotated[
+        list[str], typer.Argument(metavar="SCRIPT.py [ARGS]...", help="The script, its arguments.")
+    ],
+    nproc: Annotated[int, typer.Option(min=1, help="The number of ranks on this node.")] = 1,
+    module: Annotated[
+        bool, typer.Option("-m", "--module", help="SCRIPT.py is a module, as in `python -m`.")
+    ] = False,
+    nnodes: Annotated[
+        int | None, typer.Option(min=1, help="The number of nodes; a scheduler gives it.")
+    ] = None,
+    node_rank: Annotated[
+        int | None, typer.Option(min=0, help="The number of this node; a scheduler gives it.")
+    ] = None,
+    rendezvous: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="An address of node 0.")
+    ] = None,
+    rendezvous_timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait for other nodes.")
+    ] = 900.0,
+    max_restarts: Annotated[
+        int, typer.Option(min=0, help="How often all ranks are started again.")
+    ] = 3,
+    hang_timeout: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="Restart without progress; 0 for never."),
+    ] = 600.0,
+    log_dir: Annotated[
+        Path | None, typer.Option(help="Where rank-N.log is written.", show_default=False)
+    ] = None,
+) -> None:
+    """Start a script as the ranks of a distributed run; restart all if one fails.
+
+    Exits with 0 when all ranks are done, with 130 or 143 after Ctrl-C or SIGTERM, otherwise with
+    the code of the first rank that failed.
+    """
+    import os
+    import sys
+
+    from towerpack.launch.nodes import find_node
+    from towerpack.launch.rendezvous import Node0, OneNode, OtherNode
+    from towerpack.launch.supervisor import Meeting, Restarts, Supervisor
+
+    name = command[0] if module else Path(command[0]).stem
+    if not module and not Path(command[0]).is_file():
+        raise typer.BadParameter(f"expected a script, received {command[0]!r}: no such file")
+    node = find_node(nnodes, node_rank, rendezvous, name, os.environ)
+    restarts = Restarts(max_restarts)
+    meeting: Meeting
+    if node.count == 1:
+        meeting = OneNode(restarts)
+    elif node.rank == 0:
+        meeting = Node0(node.rendezvous, node.job, node.count, rendezvous_timeout, restarts)
+    else:
+        meeting = OtherNode(node.rendezvous, node.job, node.count, rendezvous_timeout)
+    python = [sys.executable, *(["-m"] if module else []), *command]
+    logs = log_dir or Path("train_log", f"{name}-ranks")
+    raise typer.Exit(Supervisor(python, nproc, node.rank, meeting, logs, hang_timeout).run())
