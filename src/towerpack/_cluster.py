@@ -6,51 +6,109 @@ loaded, so that a script may use TensorFlow before it makes its trainer.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
+import sys
+from types import TracebackType
 from typing import Any
 
 from towerpack._tensorflow import tf
-from towerpack.core.cluster import Cluster
+from towerpack.core.cluster import (
+    CLUSTER,
+    FATAL_CODE,
+    RESTART_CODE,
+    Cluster,
+    Progress,
+    find_cluster,
+)
 
 LOGICAL_CPUS = 4  # stand in for the GPUs of a rank on a machine that has none
-_strategies: dict[Cluster, Any] = {}
+progress = Progress()
+"""What this process reports to its supervisor, if it has one."""
 
 
+@functools.cache
+def this_cluster() -> Cluster | None:
+    """The cluster that this process was started in; processes that it starts are not in it."""
+    cluster = find_cluster()
+    for name in (CLUSTER, "TF_CONFIG"):
+        os.environ.pop(name, None)
+    return cluster
+
+
+class RanksDiffer(ValueError):
+    """The ranks do not run the same program, so their collectives would add up different things."""
+
+
+@functools.cache
 def joined(cluster: Cluster) -> Any:
     """The strategy of this process in `cluster`; it waits until all ranks have joined.
 
     The GPUs of a host are divided evenly among its ranks. Each rank is one replica: on its first
     GPU, through NCCL, or on the CPU, through gRPC. Its towers are replicated inside of it.
     """
-    if cluster not in _strategies:
-        if _strategies:
-            raise RuntimeError("this process is in a cluster already, and cannot join another one")
-        gpus = _own_gpus(cluster)
-        os.environ.pop("TF_CONFIG", None)  # TensorFlow would also read what Keras starts by it
-        experimental = tf.distribute.experimental
-        kinds = experimental.CommunicationImplementation
-        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
-            task_type="worker",
-            task_id=cluster.rank,
-            rpc_layer="grpc",
-            num_accelerators={"GPU": min(gpus, 1)},
+    gpus = _own_gpus(cluster)
+    experimental = tf.distribute.experimental
+    kinds = experimental.CommunicationImplementation
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
+        task_type="worker",
+        task_id=cluster.rank,
+        rpc_layer="grpc",
+        num_accelerators={"GPU": min(gpus, 1)},
+    )
+    try:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(
+            resolver,
+            experimental.CommunicationOptions(
+                implementation=kinds.NCCL if gpus else kinds.RING
+            ),
         )
-        try:
-            _strategies[cluster] = tf.distribute.MultiWorkerMirroredStrategy(
-                resolver,
-                experimental.CommunicationOptions(
-                    implementation=kinds.NCCL if gpus else kinds.RING
-                ),
-            )
-        except RuntimeError as error:
-            error.add_note(
-                "A process joins its cluster before TensorFlow runs its first operation: start the "
-                "script with `towerpack launch` and import towerpack before you use TensorFlow, or "
-                "make the trainer first."
-            )
-            raise
-    return _strategies[cluster]
+    except RuntimeError as error:
+        error.add_note(
+            "A process joins its cluster before TensorFlow runs its first operation: start the "
+            "script with `towerpack launch` and import towerpack before you use TensorFlow, or "
+            "make the trainer first."
+        )
+        raise
+    sys.excepthook = _end_at_once
+    return strategy
+
+
+def join_if_launched() -> None:
+    """Joins the cluster of the launcher that started this process."""
+    cluster = this_cluster()
+    if cluster is not None:
+        joined(cluster)
+
+
+def _end_at_once(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    """Ends the process after an error that the script did not catch, so that its peers notice.
+
+    The interpreter would take many seconds to end, while the other ranks wait for this one.
+    """
+    lost = isinstance(error, LOST_PEER)
+    progress.report_failure(error, secondary=lost)
+    sys.__excepthook__(kind, error, traceback)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed
+            stream.flush()
+    if isinstance(error, KeyboardInterrupt):
+        os._exit(130)
+    os._exit(RESTART_CODE if lost else FATAL_CODE if isinstance(error, RanksDiffer) else 1)
+
+
+# What a collective raises after another rank has ended, or cannot be reached.
+LOST_PEER = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.InternalError,
+)
 
 
 def _own_gpus(cluster: Cluster) -> int:

@@ -73,4 +73,9 @@ if _was_first and ONEDNN not in os.environ and not onednn_is_on():
         ONEDNN,
     )
 
+if os.environ.get("TOWERPACK_CLUSTER"):
+    from towerpack._cluster import join_if_launched
+
+    join_if_launched()
+
 __all__ = ["tf", "v1"]

@@ -227,7 +227,7 @@ class Trainer(Closing):
             loader = SmartInit(session_init)
             loader.load(self.store.saved())
             state = loader.run_state
-        self.ranks.copy_from_chief(list(self.store.variables.values()))
+        self.ranks.copy_from_chief(list(self.store.saved().values()))
         state = self.ranks.from_chief(state)
         if state is not None:
             self.restore(state)

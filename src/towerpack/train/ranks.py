@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from towerpack._cluster import joined
+from towerpack._cluster import RanksDiffer, joined
 from towerpack._tensorflow import tf
 from towerpack.core.cluster import Cluster
 from towerpack.dataflow.parallel.share import Share
@@ -206,10 +206,6 @@ class Ranks(OneRank):
                 "expected the same program, data and options on all ranks, received "
                 + "; ".join(wrong)
             )
-
-
-class RanksDiffer(ValueError):
-    """The ranks do not run the same program, so their collectives would add up different things."""
 
 
 def _rows(towers: Sequence[BuiltTower]) -> Any:

@@ -32,6 +32,7 @@ from towerpack.train.autotune import Autotune, StepOptions
 from towerpack.train.base import Trainer
 from towerpack.train.builder import Objective, StepBuilder, checked_cost
 from towerpack.train.devices import Copies, OneTower, device_names
+from towerpack.train.fingerprint import facts
 from towerpack.train.loss_scale import LossScale
 from towerpack.train.non_finite import non_finite_error
 from towerpack.train.resume import log_total_batch
@@ -146,7 +147,7 @@ class TowerTrainer(Trainer):
         for store in self.stores:
             store.complete("the training step has been built already")
         if self.ranks.size > 1:
-            self.ranks.check_same(self._facts(step))
+            self.ranks.check_same(facts(self, step))
         self.autotune = self.make_autotune(step)
         log_layer_table(self.store)
         weights, frozen = self.store.trainable(), self.store.frozen()

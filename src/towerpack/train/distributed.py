@@ -1,0 +1,67 @@
+"""Training one cost on many machines: every rank has its own process, data and towers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from towerpack._cluster import this_cluster
+from towerpack.core import logger
+from towerpack.train.devices import MirroredTowers, OneTower, tower_devices
+from towerpack.train.multi_gpu import reduction_for
+from towerpack.train.ranks import OneRank, Ranks
+from towerpack.train.tower_trainer import SingleCostTrainer
+
+
+class DistributedTrainerReplicated(SingleCostTrainer):
+    """Trains in step with the other ranks of a cluster; each has `gpus` towers of its own.
+
+    `towerpack launch` starts the ranks, or a scheduler does; without one, the same script trains
+    here alone. Every tower of every rank uses a batch of its own in each step, and all apply the
+    same gradients, averaged over all datapoints: R ranks of T towers train like one process of
+    R * T towers, on the same stream of batches. A checkpoint is that of one process, and a run
+    resumes on any number of ranks.
+
+    Callbacks run on the chief (rank 0), except those with `chief_only = False`. What they change in
+    scalar variables, and what they stop, reaches all ranks before the next call; other variables at
+    the next epoch. A rank that fails ends its process, and the launcher restarts all of them from
+    the last checkpoint.
+
+    Args:
+        gpus: the towers of each rank, as for `SyncMultiGPUTrainer`.
+        average: whether gradients are averaged over all towers, or summed.
+        compression: 'bfloat16' halves the traffic between ranks and rounds the gradients.
+    """
+
+    def __init__(
+        self,
+        gpus: int | Sequence[int] = 1,
+        *,
+        average: bool = True,
+        compression: str | None = None,
+        **options: Any,
+    ) -> None:
+        devices = tower_devices(gpus)
+        towers = OneTower(devices)
+        if len(devices) > 1:
+            reduction = reduction_for(None, devices)
+            towers = MirroredTowers(devices, reduction, average, own_variables=True)
+        super().__init__(towers, ranks=ranks_of_run(average, compression), **options)
+
+
+class HorovodTrainer(DistributedTrainerReplicated):
+    """`DistributedTrainerReplicated` with one tower, for scripts that used Horovod."""
+
+    def __init__(
+        self, average: bool = True, compression: str | None = None, **options: Any
+    ) -> None:
+        logger.info("HorovodTrainer is DistributedTrainerReplicated(1): Horovod is not used")
+        super().__init__(1, average=average, compression=compression, **options)
+
+
+def ranks_of_run(average: bool = True, compression: str | None = None) -> OneRank:
+    """The ranks of the cluster that this process belongs to; waits until all have joined it."""
+    if compression not in (None, "bfloat16"):
+        raise ValueError(f"expected compression=None or 'bfloat16', received {compression!r}")
+    cluster = this_cluster()
+    return OneRank() if cluster is None else Ranks(cluster, average, compression is not None)
