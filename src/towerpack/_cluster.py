@@ -61,9 +61,7 @@ def joined(cluster: Cluster) -> Any:
     try:
         strategy = tf.distribute.MultiWorkerMirroredStrategy(
             resolver,
-            experimental.CommunicationOptions(
-                implementation=kinds.NCCL if gpus else kinds.RING
-            ),
+            experimental.CommunicationOptions(implementation=kinds.NCCL if gpus else kinds.RING),
         )
     except RuntimeError as error:
         error.add_note(

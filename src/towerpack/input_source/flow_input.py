@@ -11,24 +11,16 @@ from typing import Any
 import numpy as np
 
 from towerpack._tensorflow import tf
-from towerpack.core import logger
 from towerpack.dataflow import kept_workers
 from towerpack.dataflow.base import DataFlow, DataFlowTerminated
 from towerpack.dataflow.iterators import State
-from towerpack.dataflow.parallel.share import Share, by_index, share_of
 from towerpack.dataflow.source.iterable import as_flow
-from towerpack.dataflow.statistics import Parallel, snapshot, walk
+from towerpack.dataflow.statistics import Parallel, snapshot
 from towerpack.dataflow.workers.shared_memory import is_in_slot
 from towerpack.input_source.base import InputSource
 from towerpack.input_source.buffer import Batches, Buffer
-from towerpack.input_source.position import (
-    START,
-    CountedPositions,
-    FlowStream,
-    Mark,
-    Positions,
-    adapted,
-)
+from towerpack.input_source.part import OwnPart, goes_back
+from towerpack.input_source.position import START, FlowStream, Mark, adapted
 from towerpack.input_source.signature import InputCheck
 
 MARK_SECONDS = 0.05  # between two calls of the flow's `state`, which may cost as much as a batch
@@ -60,38 +52,15 @@ class FlowInput(InputSource):
     def _clear(self) -> None:
         """Forgets everything except where to begin."""
         self._buffer = self._new_buffer()
-        self._positions, self._own = Positions(self._begin), self.flow
-        self._begin_own, self._filter = self._begin, None
-        if self.share is not None:
-            self._take_share(self.share)
-        self._from_workers = isinstance(self._own, Parallel)
+        share = self.share
+        if share is not None:
+            share = replace(share, unit=share.unit * self.datapoints_per_batch)
+        self._part = OwnPart(self.flow, self._begin, share, self._endless)
+        self._from_workers = isinstance(self._part.flow, Parallel)
         self._failure: BaseException | None = None
         self._read_count = 0  # datapoints that were put into the buffer
         self._mark_due = 0.0
         self._epoch = self._begin.flow["epoch"]
-
-    def _take_share(self, share: Share) -> None:
-        """Reads only the datapoints of this rank, or leaves out the others after reading them."""
-        if not _goes_back(self.flow):
-            return  # every rank receives datapoints of its own
-        whole = by_index(self.flow) if self._endless else None
-        if whole is not None:
-            positions = CountedPositions(self._begin, whole.num_indices())
-            own = share_of(self.flow, self._datapoints_of(share), positions.begin)
-            if own is not None:
-                self._own, self._begin_own, self._positions = own, START, positions
-                return
-        self._filter = self._datapoints_of(share)
-        logger.info(
-            "each of the %d ranks reads all of %s, which cannot be read by index, and leaves out "
-            "what belongs to others; to read only its share, build the flow on a source with "
-            "random access, without stages that drop datapoints",
-            share.ranks,
-            self.flow.label(),
-        )
-
-    def _datapoints_of(self, share: Share) -> Share:
-        return replace(share, unit=share.unit * self.datapoints_per_batch)
 
     def _new_buffer(self) -> Buffer:
         raise NotImplementedError
@@ -112,7 +81,7 @@ class FlowInput(InputSource):
 
     def _open(self) -> tuple[FlowStream, InputCheck]:
         check = InputCheck(self._datapoint_signature(), self.flow.label())
-        return FlowStream(self._own, self._begin_own, self._endless, self._filter), check
+        return self._part.stream(), check
 
     def _datapoint_signature(self) -> Sequence[Any]:
         """What a datapoint of the flow has to fit."""
@@ -132,14 +101,14 @@ class FlowInput(InputSource):
             self._epoch = stream.epoch
             before = stream.number + 1 - count  # not 0 if a restored position skipped some
             number = stream.read - count
-            self._positions.add(Mark(number, {"epoch": stream.epoch}, 0, before))
+            self._part.positions.add(Mark(number, {"epoch": stream.epoch}, 0, before))
 
     def _note_read(self, stream: FlowStream, count: int) -> bool:
         """Counts what was put, and marks the position if that is due; whether it was."""
         self._read_count = stream.read
         due = time.monotonic() >= self._mark_due
         if due:
-            self._positions.add(Mark(self._read_count, stream.state(), stream.number + 1))
+            self._part.positions.add(Mark(self._read_count, stream.state(), stream.number + 1))
             self._mark_due = time.monotonic() + MARK_SECONDS
         return due
 
@@ -175,24 +144,19 @@ class FlowInput(InputSource):
         return self._buffer.take(limit, group, rows)
 
     def state_at(self, delivered: int) -> State:
-        number = self._number(delivered)
-        mark = self._positions.before(number)
-        if not _goes_back(self.flow):
+        number = self._part.used(delivered * self.datapoints_per_batch)
+        mark = self._part.positions.before(number)
+        if not goes_back(self.flow):
             return mark._replace(skip=0).state(mark.number)
         # The position is also counted in datapoints, for a run with batches of another size.
         rows, datapoints = self._rows(), self._restored.get("datapoints")
         if rows is not None and not (number == 0 and self._restored):
-            epoch, batches = self._positions.of(number)
+            epoch, batches = self._part.positions.of(number)
             datapoints = {"epoch": epoch, "taken": batches * rows, "batch_size": rows}
         return {**mark.state(number), "datapoints": datapoints}
 
     def _forget_before(self, delivered: int) -> None:
-        self._positions.forget_before(self._number(delivered))
-
-    def _number(self, delivered: int) -> int:
-        """How many datapoints of the stream steps have used after that many batches: all ranks'."""
-        ranks = self.share.ranks if self.share else 1
-        return delivered * self.datapoints_per_batch * ranks
+        self._part.positions.forget_before(self._part.used(delivered * self.datapoints_per_batch))
 
     def restore(self, state: State | None) -> None:
         if self._running():
@@ -214,11 +178,9 @@ class FlowInput(InputSource):
         self.start()
 
     def position(self, batch: int) -> str:
-        first = batch * self.datapoints_per_batch
-        if self.share is not None:
-            first = int(self._datapoints_of(self.share).place(first))
+        first = self._part.place(batch * self.datapoints_per_batch)
         try:
-            epoch, number = self._positions.of(first)
+            epoch, number = self._part.positions.of(first)
         except ValueError:  # it is forgotten
             return super().position(batch)
         if first >= self._read_count:
@@ -261,7 +223,7 @@ class FeedInput(FlowInput):
             raise RuntimeError("expected setup(signature) before start()")
         if self._closing is None and not self._buffer.ended:
             with contextlib.ExitStack() as stack:
-                stack.enter_context(kept_workers(self._own))
+                stack.enter_context(kept_workers(self._part.flow))
                 self._stream, self._check = self._open()
                 stack.callback(self._stream.close)
                 self._closing = stack.pop_all()
@@ -293,8 +255,3 @@ def _with_rows(spec: Any, rows: int) -> Any:
     if not spec.shape.rank or spec.shape[0] is not None:
         return spec
     return tf.TensorSpec([rows, *spec.shape[1:]], spec.dtype, spec.name)
-
-
-def _goes_back(flow: DataFlow) -> bool:
-    """Whether a flow can return to an earlier position; what was received from afar is gone."""
-    return not any(stage.external for stage in walk(flow))

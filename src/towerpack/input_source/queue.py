@@ -101,7 +101,7 @@ class QueueInput(FlowInput, FeedfreeInput):
             epoch = 0
             if self.delivered:
                 last = self.delivered * self.datapoints_per_batch - 1
-                epoch = self._positions.of(last)[0] + 1
+                epoch = self._part.positions.of(last)[0] + 1
             self._start_again(Mark(0, {"epoch": epoch}, 0))
 
     def summaries(self) -> dict[str, float]:
@@ -126,7 +126,7 @@ class QueueInput(FlowInput, FeedfreeInput):
 
     def _fill_buffer(self, buffer: Buffer, stop: threading.Event) -> None:
         try:
-            with tf.device(HOST), kept_workers(self._own):
+            with tf.device(HOST), kept_workers(self._part.flow):
                 stream, check = self._open()
                 try:
                     while not stop.is_set():

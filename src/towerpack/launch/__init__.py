@@ -10,7 +10,7 @@ are ended and started again, and the trainer resumes from the last checkpoint.
 | `ranks.py` | one rank: its process, its output, how it failed |
 | `supervisor.py` | one attempt after another, until all ranks are done or a restart cannot help |
 | `rendezvous.py` | the supervisors of several hosts exchange addresses and outcomes |
-| `hosts.py` | which host of how many this is, from the options or the scheduler |
+| `nodes.py` | which host of how many this is, from the options or the scheduler |
 """
 
 __all__: list[str] = []

@@ -34,6 +34,7 @@ class V1Optimizer(Optimizer):
     def __init__(self, optimizer: Any):
         self.optimizer = optimizer
         self._prepared: set[int] = set()
+        self._made: list[Any] = []
 
     def apply_gradients(self, grads_and_vars: GradsAndVars) -> None:
         with VariableStore.current().aside():
@@ -56,7 +57,8 @@ class V1Optimizer(Optimizer):
             self.optimizer.apply_gradients([(tf.zeros_like(v), v) for v in variables])
 
         with tf.init_scope():
-            tf.function(apply, autograph=False).get_concrete_function()
+            traced = tf.function(apply, autograph=False).get_concrete_function()
+        self._made += traced.variables
 
     def take_in_variables(self, store: VariableStore) -> None:
         """Adds the slots as `<variable>/<optimizer>`, then `_1`, in the order of their creation.
@@ -71,8 +73,9 @@ class V1Optimizer(Optimizer):
             for number, slot in enumerate(made):
                 suffix = f"_{number}" if number else ""
                 store.adopt(f"{weight_name}/{self.optimizer.get_name()}{suffix}", slot)
-        for variable in self.optimizer.variables():
-            store.adopt(variable.name.removesuffix(":0"), variable)
+        # `optimizer.variables()` leaves out those that it does not keep for each weight, such as
+        # Adam's powers of beta, if several towers were built.
+        store.adopt_all(self._made)
 
 
 def _number_at_the_end(variable: Any) -> int:

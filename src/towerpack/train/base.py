@@ -378,7 +378,7 @@ class Trainer(Closing):
             action()
         within_epoch = 0 <= self.local_step < self.steps_per_epoch - 1
         if self.ranks.size == 1 or not within_epoch:  # otherwise the ranks agree on the next call
-            self.leave_if_asked(self.ranks.agree(self.stop_request.code)[:, 0])
+            self.leave_if_asked(self.ranks.agree(self.stop_request.code)[:, 0].tolist())
 
     def leave_if_asked(self, codes: Sequence[int]) -> None:
         """Ends training, between two steps, if a rank was asked to; callbacks may save.

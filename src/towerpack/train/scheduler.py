@@ -58,7 +58,7 @@ class StepScheduler:
             table = self._ranks.agree(
                 code, ended, free, MODES.index(plan.mode), plan.steps, plan.rows
             ).astype(int)
-            codes, ended, free = table[:, 0].tolist(), table[:, 1].any(), table[:, 2].min()
+            codes, ended, free = table[:, 0].tolist(), bool(table[:, 1].any()), table[:, 2].min()
             mode, steps, rows = table[0, 3:]  # as the chief measured
             plan = plan._replace(mode=MODES[mode], steps=max(1, min(steps, free)), rows=rows)
         self._plan = plan

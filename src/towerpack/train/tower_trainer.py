@@ -35,8 +35,8 @@ from towerpack.train.devices import Copies, OneTower, device_names
 from towerpack.train.fingerprint import facts
 from towerpack.train.loss_scale import LossScale
 from towerpack.train.non_finite import non_finite_error
-from towerpack.train.resume import log_total_batch
 from towerpack.train.ranks import OneRank
+from towerpack.train.resume import log_total_batch
 from towerpack.train.runner import CannotCompile, Outcome, StepRunner
 from towerpack.train.scheduler import StepScheduler
 
