@@ -15,26 +15,14 @@ from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.core.cluster import (
-    CLUSTER,
     FATAL_CODE,
     RESTART_CODE,
     Cluster,
-    Progress,
-    find_cluster,
+    progress,
+    this_cluster,
 )
 
 LOGICAL_CPUS = 4  # stand in for the GPUs of a rank on a machine that has none
-progress = Progress()
-"""What this process reports to its supervisor, if it has one."""
-
-
-@functools.cache
-def this_cluster() -> Cluster | None:
-    """The cluster that this process was started in; processes that it starts are not in it."""
-    cluster = find_cluster()
-    for name in (CLUSTER, "TF_CONFIG"):
-        os.environ.pop(name, None)
-    return cluster
 
 
 class RanksDiffer(ValueError):
@@ -77,7 +65,7 @@ def joined(cluster: Cluster) -> Any:
 def join_if_launched() -> None:
     """Joins the cluster of the launcher that started this process."""
     cluster = this_cluster()
-    if cluster is not None:
+    if cluster is not None and cluster.size > 1:
         joined(cluster)
 
 

@@ -107,9 +107,10 @@ _TABLE = {
         TensorPrinter TerminateOnNaN ThroughputTracker TopK cosine one_cycle warmup
     """,
     "towerpack.train": """
-        AsyncMultiGPUTrainer AutoResumeTrainConfig DEFAULT_CALLBACKS DEFAULT_MONITORS GANModelDesc
-        GANTrainer KerasModel KerasPhaseCallback KerasTrainer MultiGPUGANTrainer NoOpTrainer
-        NonFiniteCost NonFiniteWeights Objective SeparateGANTrainer SimpleTrainer SingleCostTrainer
+        AsyncMultiGPUTrainer AutoResumeTrainConfig DEFAULT_CALLBACKS DEFAULT_MONITORS
+        DistributedTrainerReplicated GANModelDesc GANTrainer HorovodTrainer KerasModel
+        KerasPhaseCallback KerasTrainer MultiGPUGANTrainer NoOpTrainer NonFiniteCost
+        NonFiniteWeights Objective SeparateGANTrainer SimpleTrainer SingleCostTrainer
         SyncMultiGPUTrainer SyncMultiGPUTrainerParameterServer SyncMultiGPUTrainerReplicated
         TowerTrainer TrainConfig Trainer get_num_gpu launch_train_with_config setup_keras_trainer
     """,

@@ -13,7 +13,9 @@ first one or `TF_CONFIG`, or start the ranks by Slurm, MPI or Kubernetes.
 from __future__ import annotations
 
 import faulthandler
+import functools
 import json
+import logging
 import os
 import signal
 import socket
@@ -27,7 +29,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from towerpack.core import logger
 from towerpack.core.files import atomic_file
 from towerpack.core.processes import NO_DESCRIPTOR, end_with_parent
 from towerpack.core.schedulers import BY_HAND, PORTS_PER_JOB, find_place
@@ -77,6 +78,11 @@ class Cluster:
             )
 
     @property
+    def job(self) -> str:
+        """The name of the job, which its restarts have in common."""
+        return self.token.rpartition("-")[0]
+
+    @property
     def size(self) -> int:
         return len(self.addresses)
 
@@ -107,27 +113,33 @@ class Cluster:
 
 
 def find_cluster(environ: Mapping[str, str] = os.environ) -> Cluster | None:
-    """The cluster that this process was started in, or None if it trains alone; logs which.
+    """The cluster that this process was started in, or None if there is none.
 
     The first of these decides: TOWERPACK_CLUSTER, TF_CONFIG, mpirun (Open MPI), a Slurm step,
-    mpirun (MPICH), an indexed Job of Kubernetes. A cluster of one rank is None. What cannot be
-    right raises ValueError: a rank outside of the cluster, an address twice, a role that does not
-    train, processes whose addresses cannot be known.
+    mpirun (MPICH), an indexed Job of Kubernetes. What cannot be right raises ValueError: a rank
+    outside of the cluster, an address twice, a role that does not train, processes whose addresses
+    cannot be known.
 
     >>> found = find_cluster({"TOWERPACK_CLUSTER": '{"addresses": ["a:1", "b:1"], "rank": 1}'})
     >>> found.addresses, found.rank, found.source
     (('a:1', 'b:1'), 1, 'TOWERPACK_CLUSTER')
     """
-    cluster = _from_launcher(environ) or _from_tf_config(environ) or _from_scheduler(environ)
-    if cluster is None or cluster.size == 1:
-        where = f"{cluster.source} has one rank" if cluster else "no cluster in the environment"
-        logger.info("training on one machine: %s", where)
-        return None
-    where = f"{cluster.source}, attempt {cluster.attempt}, {', '.join(cluster.addresses)}"
-    if len(where) > 500:
-        where = f"{where[:500]} ..."
-    logger.info("rank %d of %d, found in %s", cluster.rank, cluster.size, where)
+    return _from_launcher(environ) or _from_tf_config(environ) or _from_scheduler(environ)
+
+
+@functools.cache
+def this_cluster() -> Cluster | None:
+    """The cluster that this process was started in; processes that it starts are not in it."""
+    cluster = find_cluster()
+    for name in (CLUSTER, "TF_CONFIG"):
+        os.environ.pop(name, None)
     return cluster
+
+
+def is_chief() -> bool:
+    """Whether this process writes the files of its run: it trains alone, or is rank 0."""
+    cluster = this_cluster()
+    return cluster is None or cluster.is_chief
 
 
 def _from_launcher(environ: Mapping[str, str]) -> Cluster | None:
@@ -246,7 +258,14 @@ class Progress:
             with atomic_file(Path(self._failure), "w") as file:
                 json.dump(report, file)
         except OSError as unwritten:  # the error itself must not be lost over this
-            logger.error("the supervisor cannot be informed of this error: %s", unwritten)
+            # The module `logger` imports this one, so it cannot be used here.
+            logging.getLogger("towerpack").error(
+                "the supervisor cannot be informed of this error: %s", unwritten
+            )
+
+
+progress = Progress()
+"""What this process reports to its supervisor, if it has one."""
 
 
 def read_beat(path: Path) -> tuple[int, float] | None:

@@ -11,6 +11,9 @@ the first message. `action` decides what happens to a directory that already has
 | 'd' | delete the old directory |
 | 'n' | new: append the date and time to the name of the directory |
 | 'q' | quit: raise FileExistsError |
+
+Of several ranks that train together only the first, the chief, writes to the directory; the others
+log to the console. A run that its launcher starts again keeps its directory with any `action`.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from towerpack.core.cluster import this_cluster
 from towerpack.core.run_lock import LOCK_FILE, RunLock
 
 LOG_FILE = "log.log"
@@ -180,6 +184,14 @@ def set_logger_dir(dirname: str | Path, action: str | None = None) -> Path:
         raise ValueError(f"expected an action of {', '.join(_ACTIONS)}, received {action!r}")
     directory = Path(os.path.abspath(os.path.expanduser(dirname)))
     close_log_file()
+    cluster = this_cluster()
+    if cluster is not None and cluster.attempt:  # the run was begun before
+        if action == "n":
+            directory = _latest(directory)
+        action = "k"
+    if cluster is not None and not cluster.is_chief:
+        _directory = directory
+        return directory
     if action == "n" and _has_content(directory):
         directory = _unused(directory.with_name(f"{directory.name}-{_stamp(time.time())}"))
     _lock = RunLock(directory)
@@ -249,6 +261,12 @@ def _clear(directory: Path, action: str) -> None:
 
 def _stamp(seconds: float) -> str:
     return time.strftime("%m%d-%H%M%S", time.localtime(seconds))
+
+
+def _latest(directory: Path) -> Path:
+    """The directory that the action 'n' made last."""
+    made = [*directory.parent.glob(f"{directory.name}-[0-9]*"), directory]
+    return max((path for path in made if path.is_dir()), key=os.path.getmtime, default=directory)
 
 
 def _unused(path: Path) -> Path:

@@ -87,7 +87,7 @@ class MultiProcessDatasetPredictor(DatasetPredictorBase):
         self.nr_proc, self.use_gpu, self.ordered = nr_proc, use_gpu, ordered
 
     def get_result(self) -> Iterator[Any]:
-        gpus = len(tf.config.list_physical_devices("GPU")) if self.use_gpu else 0
+        gpus = len(tf.config.get_visible_devices("GPU")) if self.use_gpu else 0
         with contextlib.ExitStack() as stack:
             pool = stack.enter_context(contextlib.closing(_Pool(self.config, self.nr_proc, gpus)))
             datapoints = stack.enter_context(contextlib.closing(iter(self.dataset)))

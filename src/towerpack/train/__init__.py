@@ -8,6 +8,7 @@ from towerpack.train.base import DEFAULT_CALLBACKS, DEFAULT_MONITORS, NoOpTraine
 from towerpack.train.builder import Objective
 from towerpack.train.config import AutoResumeTrainConfig, TrainConfig, launch_train_with_config
 from towerpack.train.devices import get_num_gpu
+from towerpack.train.distributed import DistributedTrainerReplicated, HorovodTrainer
 from towerpack.train.gan import (
     GANModelDesc,
     GANTrainer,
@@ -34,8 +35,10 @@ __all__ = [
     "DEFAULT_MONITORS",
     "AsyncMultiGPUTrainer",
     "AutoResumeTrainConfig",
+    "DistributedTrainerReplicated",
     "GANModelDesc",
     "GANTrainer",
+    "HorovodTrainer",
     "KerasModel",
     "KerasPhaseCallback",
     "KerasTrainer",

@@ -17,6 +17,7 @@ from towerpack.callbacks import (
 )
 from towerpack.checkpoint import ModelLoader, SmartInit
 from towerpack.core import logger
+from towerpack.core.cluster import progress
 from towerpack.core.tracebacks import folds_traceback
 from towerpack.input_source import InputSource
 from towerpack.monitor import (
@@ -35,7 +36,7 @@ from towerpack.train.epoch_clock import EpochClock
 from towerpack.train.interrupts import StopRequest
 from towerpack.train.own_variables import adopt_attributes
 from towerpack.train.ranks import OneRank
-from towerpack.train.resume import find_run
+from towerpack.train.resume import ResumedRun, find_run, job
 from towerpack.train.run_directory import move_earlier_run
 
 
@@ -176,8 +177,8 @@ class Trainer(Closing):
         """
         if _sentinel is not None:
             raise TypeError("train_with_defaults takes its arguments by name")
-        run = find_run(resume)
-        if run is not None and run.is_finished(max_epoch):
+        run = session_init if isinstance(session_init, ResumedRun) else find_run(resume)
+        if self.ranks.from_chief(run is not None and run.is_finished(max_epoch)):
             logger.info("this run is finished: epoch %d is done", max_epoch)
             return
         if steps_per_epoch is None:
@@ -240,6 +241,7 @@ class Trainer(Closing):
             "local_step": self.local_step,
             "steps_per_epoch": self.steps_per_epoch,
             "seed": self.store.seed,
+            "job": job(),
             "callbacks": self.callbacks.state(),
         }
 
@@ -288,6 +290,7 @@ class Trainer(Closing):
                                 self.run_step()
                         if self.global_step == before:
                             self.global_step += done
+                        progress.beat(self.global_step)
                         self.monitors.at(self.global_step, self.epoch_num)
                         self._event(callbacks.trigger_step)
                         # After an epoch's last step the events of its end come first: a run that
@@ -441,6 +444,7 @@ def finish(
     callbacks: Callbacks, monitors: Monitors, error: BaseException | None, failed: bool
 ) -> None:
     """Ends callbacks and monitors. Errors here must not replace the one that ended the run."""
+    progress.finish()
     try:
         try:
             callbacks.after_train()

@@ -146,7 +146,7 @@ def launch_train_with_config(config: TrainConfig, trainer: Any) -> None:
         raise TypeError(f"expected a TrainConfig first, received {config!r}")
     check_trainer(trainer)
     run = find_run(config.resume)
-    if run is not None and run.is_finished(config.max_epoch):
+    if trainer.ranks.from_chief(run is not None and run.is_finished(config.max_epoch)):
         logger.info("this run is finished: epoch %d is done", config.max_epoch)
         return
     source = apply_default_prefetch(

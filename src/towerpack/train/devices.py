@@ -203,13 +203,13 @@ def tower_devices(gpus: int | Sequence[int]) -> list[str]:
             raise ValueError(f"expected GPUs of 0 to {present - 1}, received {numbers}")
         return [f"/gpu:{number}" for number in numbers]
     _make_logical_cpus(max(numbers) + 1)
-    logger.info("there is no GPU: %d logical CPU devices stand in", len(numbers))
+    logger.info("there is no GPU: the CPU stands in for %d", len(numbers))
     return [f"/cpu:{number}" for number in numbers]
 
 
 def get_num_gpu() -> int:
     """How many GPUs TensorFlow can use here."""
-    return len(tf.config.list_physical_devices("GPU"))
+    return len(tf.config.get_visible_devices("GPU"))
 
 
 def device_names(devices: Sequence[str]) -> tuple[str, ...]:
@@ -222,7 +222,7 @@ def device_names(devices: Sequence[str]) -> tuple[str, ...]:
         devices = ["/gpu:0"] if get_num_gpu() else ["/cpu:0"]
     models = {
         f"GPU:{number}": tf.config.experimental.get_device_details(gpu).get("device_name", "")
-        for number, gpu in enumerate(tf.config.list_physical_devices("GPU"))
+        for number, gpu in enumerate(tf.config.get_visible_devices("GPU"))
     }
     names = [device.removeprefix("/").upper() for device in devices]
     return tuple(f"{name} {models.get(name, '')}".strip() for name in names)

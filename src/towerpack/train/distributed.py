@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from towerpack._cluster import this_cluster
 from towerpack.core import logger
+from towerpack.core.cluster import this_cluster
 from towerpack.train.devices import MirroredTowers, OneTower, tower_devices
 from towerpack.train.multi_gpu import reduction_for
 from towerpack.train.ranks import OneRank, Ranks
 from towerpack.train.tower_trainer import SingleCostTrainer
+
+LONGEST_LINE = 500  # of addresses, in the log
 
 
 class DistributedTrainerReplicated(SingleCostTrainer):
@@ -64,4 +66,13 @@ def ranks_of_run(average: bool = True, compression: str | None = None) -> OneRan
     if compression not in (None, "bfloat16"):
         raise ValueError(f"expected compression=None or 'bfloat16', received {compression!r}")
     cluster = this_cluster()
-    return OneRank() if cluster is None else Ranks(cluster, average, compression is not None)
+    if cluster is None or cluster.size == 1:
+        where = f"{cluster.source} has one rank" if cluster else "no cluster in the environment"
+        logger.info("training on one machine: %s", where)
+        return OneRank()
+    addresses = ", ".join(cluster.addresses)
+    if len(addresses) > LONGEST_LINE:
+        addresses = f"{addresses[:LONGEST_LINE]} ..."
+    where = f"{cluster.source}, attempt {cluster.attempt}"
+    logger.info("rank %d of %d, found in %s: %s", cluster.rank, cluster.size, where, addresses)
+    return Ranks(cluster, average, compression is not None)

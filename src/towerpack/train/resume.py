@@ -13,6 +13,7 @@ from towerpack.checkpoint.directory import sound_checkpoints
 from towerpack.checkpoint.store import recover
 from towerpack.checkpoint.tensorflow_file import verify_checkpoint
 from towerpack.core import logger
+from towerpack.core.cluster import is_chief, this_cluster
 from towerpack.monitor import JSONWriter
 
 AUTO = "auto"
@@ -80,26 +81,50 @@ def find_run(resume: str | Path | None) -> ResumedRun | None:
     """The run to resume, or None if there is none: then a new one begins.
 
     `resume` is 'auto' for the logger's directory, or a directory with checkpoints. What an
-    interrupted save left there is removed.
+    interrupted save left there is removed. A run that its launcher has started again resumes from
+    its own checkpoints, if it has saved any. Only the chief of several ranks looks, and tells the
+    others what it found.
     """
-    if resume is None:
+    if not is_chief():
         return None
-    directory = logger.get_logger_dir() if resume == AUTO else Path(resume)
-    if directory is None:
-        raise ValueError(
-            "resume='auto' needs a directory: call logger.set_logger_dir(...) or "
-            "logger.auto_set_dir() first"
-        )
+    found = _run_before_restart()
+    if not found and resume is not None:
+        directory = logger.get_logger_dir() if resume == AUTO else Path(resume)
+        if directory is None:
+            raise ValueError(
+                "resume='auto' needs a directory: call logger.set_logger_dir(...) or "
+                "logger.auto_set_dir() first"
+            )
+        found = _points(directory)
+        if not found:
+            logger.info("there is no run to resume in %s; a new one begins", directory)
+    return ResumedRun(found) if found else None
+
+
+def job() -> str:
+    """The name that all starts of this run by its launcher have in common; empty without one."""
+    cluster = this_cluster()
+    return cluster.job if cluster else ""
+
+
+def _run_before_restart() -> list[ResumePoint]:
+    """The checkpoints that this run has saved before its launcher started it again."""
+    cluster = this_cluster()
+    if cluster is None or not cluster.attempt:
+        return []
+    directory = logger.get_logger_dir()
+    found = _points(directory) if directory else []
+    own = [point for point in found if point.state.get("job") == cluster.job]
+    if not own:
+        cure = "it begins again" if directory else "call logger.auto_set_dir() and save checkpoints"
+        logger.warning("this run has saved no checkpoint before its restart: %s", cure)
+    return own
+
+
+def _points(directory: str | Path) -> list[ResumePoint]:
     recover(directory)
-    points = []
-    for prefix in sound_checkpoints(directory):
-        run = load_run(prefix)
-        if run is not None:
-            points.append(ResumePoint(prefix, run))
-    if not points:
-        logger.info("there is no run to resume in %s; a new one begins", directory)
-        return None
-    return ResumedRun(points)
+    runs = ((prefix, load_run(prefix)) for prefix in sound_checkpoints(directory))
+    return [ResumePoint(prefix, run) for prefix, run in runs if run is not None]
 
 
 def log_total_batch(saved: Mapping[str, Any], towers: int, batch: int | None) -> None:
