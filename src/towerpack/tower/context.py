@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from towerpack._tensorflow import tf, v1
@@ -17,6 +17,9 @@ from towerpack.tower.store import VariableStore
 from towerpack.tower.varreplace import call_layer
 
 _current = threading.local()
+
+SumOverRanks = Callable[[Sequence[Any]], Sequence[Any]]
+"""Adds up each of several tensors over this tower and its like on all ranks."""
 
 
 class MovingSummary(NamedTuple):
@@ -74,6 +77,7 @@ class TowerContext:
         own_store: bool = False,
         probing: bool = False,
         repeated: bool = False,
+        sum_over_ranks: SumOverRanks | None = None,
     ):
         self.name = self.ns_name = name
         self.is_training = is_training
@@ -82,6 +86,7 @@ class TowerContext:
         self._own_store = own_store
         self.probing = probing  # built only to create its variables, and never run
         self.repeated = repeated  # the step has another tower like this one, which updates state
+        self.sum_over_ranks = sum_over_ranks  # with gradients; None if one process trains
         self.moving_summaries: list[MovingSummary] = []
         self.summaries: list[Summary] = []
         self.at_end: list[Callable[[], None]] = []

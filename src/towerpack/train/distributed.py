@@ -46,7 +46,8 @@ class DistributedTrainerReplicated(SingleCostTrainer):
         devices = tower_devices(gpus)
         towers = OneTower(devices)
         if len(devices) > 1:
-            reduction = reduction_for(None, devices)
+            # TensorFlow's choice would number its groups of GPUs like those of the ranks.
+            reduction = reduction_for("nccl" if "gpu" in devices[0] else None, devices)
             towers = MirroredTowers(devices, reduction, average, own_variables=True)
         ranks = ranks_of_run(average, compression)
         if ranks.size == 1:

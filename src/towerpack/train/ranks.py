@@ -11,16 +11,18 @@ same order, which `check_same` verifies before the first step.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from towerpack._cluster import joined
-from towerpack._tensorflow import tf
+from towerpack._tensorflow import tf, v1
 from towerpack.core.checksum import crc32c
 from towerpack.core.cluster import Cluster, RanksDiffer
 from towerpack.dataflow.parallel.share import Share
@@ -108,10 +110,36 @@ class Ranks(OneRank):
         def reduce() -> list[Any]:
             # A tensor from outside has no device that the strategy would accept.
             own = [tf.nest.map_structure(tf.identity, x, expand_composites=True) for x in tensors]
-            replica = tf.distribute.get_replica_context()
-            return replica.all_reduce(tf.distribute.ReduceOp.SUM, own)
+            replica, add = tf.distribute.get_replica_context(), tf.distribute.ReduceOp.SUM
+            # One by one: TensorFlow would join a list into one message again.
+            return [replica.all_reduce(add, x) for x in own]
 
         return list(self.strategy.run(reduce))
+
+    def sum_in_tower(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        """The same while a tower is built; the gradient of a sum is that of the costs of all ranks.
+
+        Every tower of this rank calls it, in the same order as those of the others.
+        """
+
+        @tf.custom_gradient
+        def summed(*own: Any) -> tuple[list[Any], Any]:
+            return self._sum_apart(own), lambda *upstream: self._sum_apart(upstream)
+
+        return list(summed(*tensors))
+
+    def _sum_apart(self, tensors: Sequence[Any]) -> list[Any]:
+        """`sum` in a thread of its own, if this one runs a tower of another strategy."""
+        if not tf.distribute.has_strategy():
+            return self.sum(tensors)
+        graph = None if tf.executing_eagerly() else v1.get_default_graph()
+
+        def run() -> list[Any]:
+            with contextlib.nullcontext() if graph is None else graph.as_default():
+                return self.sum(tensors)
+
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(run).result()
 
     def share(self, towers: int) -> Share:
         return Share(self.rank, self.size, towers)
