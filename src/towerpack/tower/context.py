@@ -12,6 +12,7 @@ from towerpack.tower.keras_layers import (
     fresh_layer_names,
     layer_calls_through,
     state_of_later_tower,
+    synchronized_layers,
 )
 from towerpack.tower.store import VariableStore
 from towerpack.tower.varreplace import call_layer
@@ -148,6 +149,12 @@ class TowerContext:
         self, layer: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Calls a Keras layer or model in the tower's training mode, unless the caller gave one."""
+        if self.sum_over_ranks is not None and (found := synchronized_layers(layer)):
+            raise ValueError(
+                f"expected batch norms that several ranks can compute, received {found[0]!r} of "
+                "Keras with synchronized=True, which knows only the towers of one process. Use "
+                "towerpack's BatchNorm with sync_statistics=True, or synchronized=False"
+            )
         if kwargs.get("training") is None:
             kwargs = {**kwargs, "training": self.is_training}
         outputs = call_layer(layer, call, args, kwargs, self.store)

@@ -50,6 +50,14 @@ class OneRank:
         """Which batches belong to this rank, if a step takes one for each of its towers."""
         return None
 
+    def sum_in_tower(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        """The sums of tensors over this tower and its like on all ranks, with gradients.
+
+        The gradient of a sum is that of the costs of all ranks. Each tower of a rank calls it, in
+        the same order as those of the others.
+        """
+        return tensors
+
     def combined(self, towers: Sequence[BuiltTower]) -> tuple[list[BuiltTower], Any]:
         """Towers with the gradients of all ranks, and the sum of the costs of all their towers.
 
@@ -117,11 +125,6 @@ class Ranks(OneRank):
         return list(self.strategy.run(reduce))
 
     def sum_in_tower(self, tensors: Sequence[Any]) -> Sequence[Any]:
-        """The same while a tower is built; the gradient of a sum is that of the costs of all ranks.
-
-        Every tower of this rank calls it, in the same order as those of the others.
-        """
-
         @tf.custom_gradient
         def summed(*own: Any) -> tuple[list[Any], Any]:
             return self._sum_apart(own), lambda *upstream: self._sum_apart(upstream)
@@ -237,7 +240,7 @@ class Ranks(OneRank):
             f"{name}: {difference(own, other.get(name), rank)}"
             for rank, other in enumerate(everyone)
             for name, own in everyone[0].items()
-            if other.get(name) != own
+            if not is_same(own, other.get(name))
         ]
         if wrong:
             raise RanksDiffer(
@@ -246,12 +249,26 @@ class Ranks(OneRank):
             )
 
 
+def is_same(first: Any, other: Any) -> bool:
+    """Whether two ranks have the same fact; of dicts, what both have counts.
+
+    >>> is_same({"a": 1, "b": 2}, {"a": 1, "c": 3})
+    True
+    """
+    if isinstance(first, dict) and isinstance(other, dict):
+        return all(other.get(key, value) == value for key, value in first.items())
+    return bool(first == other)
+
+
 def difference(first: Any, other: Any, rank: int) -> str:
     """How a fact of rank 0 differs from that of another rank; of lists, only what differs.
 
     >>> difference(["a", "b", "c"], ["a", "c", "d"], 1)
     "only on rank 0: ['b'], only on rank 1: ['d']"
     """
+    if isinstance(first, dict) and isinstance(other, dict):
+        differ = [key for key, value in first.items() if other.get(key, value) != value]
+        return f"not the same on rank 0 and rank {rank}: {', '.join(differ[:NAMED])}"
     if isinstance(first, list) and isinstance(other, list):
         here = [item for item in first if item not in other]
         there = [item for item in other if item not in first]
