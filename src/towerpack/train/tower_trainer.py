@@ -144,6 +144,9 @@ class TowerTrainer(Trainer):
                 step = self.runner.single_step()
             except CalledTooEarly:  # the first trace has made the variables: now all are known
                 step = self.runner.single_step()
+            if len(self.stores) > 1 and not self.copies.copies_all_scalars():
+                self.runner.forget()
+                step = self.runner.single_step()
         for store in self.stores:
             store.complete("the training step has been built already")
         if self.ranks.size > 1:
