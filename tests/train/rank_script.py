@@ -24,7 +24,7 @@ def exchange(_: None) -> dict[str, Any]:
     own = ranks.rank + 1
     values = {
         "float": [own / 3, -0.0, float("nan"), float("inf")],
-        "int64": [own * 2**62, -own],
+        "int64": [own * 2**61, -own],
         "bool": [own == 1, True, False],
         "bfloat16": [own / 7] * 3,
         "float16": [own / 7] * 5,

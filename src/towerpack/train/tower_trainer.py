@@ -112,8 +112,8 @@ class TowerTrainer(Trainer):
         if isinstance(flow := getattr(input, "flow", None), DataFlow):
             log_fixed_order(flow)
         # None if the program has set a seed, or the run that is resumed has one.
-        seed = None if "seed" in vars(self.store) else drawn_seed()
-        seed = self.ranks.from_chief(seed)
+        draws = self.is_chief and "seed" not in vars(self.store)
+        seed = self.ranks.from_chief(drawn_seed() if draws else None)
         of_rank = seed_of_rank(seed, self.ranks.rank)
         with drawing_from(seed):
             input.devices = self.replication.devices
