@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from towerpack.core.files import atomic_file
 from towerpack.core.processes import NO_DESCRIPTOR, end_with_parent
 from towerpack.core.schedulers import BY_HAND, PORTS_PER_JOB, find_place
 
@@ -254,9 +253,10 @@ class Progress:
             "secondary": secondary,
             "traceback": "".join(traceback.format_exception(error)),
         }
+        part = Path(f"{self._failure}.part")
         try:
-            with atomic_file(Path(self._failure), "w") as file:
-                json.dump(report, file)
+            part.write_text(json.dumps(report))
+            part.replace(self._failure)  # the supervisor never reads half of it
         except OSError as unwritten:  # the error itself must not be lost over this
             # The module `logger` imports this one, so it cannot be used here.
             logging.getLogger("towerpack").error(
