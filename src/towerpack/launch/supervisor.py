@@ -224,7 +224,7 @@ class Supervisor:
     def _failed(self) -> bool:
         """Whether a rank failed. While ranks save because of a signal, they are left alone."""
         ended = [rank for rank in self._ranks if rank.code is not None]
-        return not self._stops and not all(rank.ended_well() for rank in ended)
+        return not self._stops and any(rank.failure() for rank in ended)
 
     def _hung(self, running: Sequence[RankProcess], now: float) -> bool:
         """Whether a rank makes no progress; the one that stopped first is marked as hung."""
