@@ -85,7 +85,7 @@ def test_the_second_signal_reaches_them_too_and_the_third_kills_them(launch):
 
 
 def test_a_signal_between_two_attempts_ends_the_run(launch):
-    run = launch("progress.beat(1)\nsys.exit(3)", "--max-restarts", 30)
+    run = launch("sys.exit(3)", "--max-restarts", 30)
     eventually(lambda: "start again in 4 s: attempt 3" in run.err)
     run.process.send_signal(signal.SIGTERM)
     assert run.wait() == 143

@@ -28,6 +28,7 @@ from towerpack.core.processes import (
     NO_DESCRIPTOR,
     describe_exit,
     is_readable,
+    is_stopped,
     killed_with_parent,
     pidfd_of,
 )
@@ -185,6 +186,13 @@ class RankProcess:
         if self.code is None:
             self.killed = True
             self._kill_group()
+
+    def give_up(self) -> None:
+        """Kills the rank, which did not notice that another one failed."""
+        if self.code is None and not self.killed:
+            why = "a signal had stopped it" if is_stopped(self.process.pid) else "it still ran"
+            logger.warning("rank %d on host %s was killed: %s", self.cluster.rank, self.host, why)
+        self.kill()
 
     def _kill_group(self) -> None:
         try:

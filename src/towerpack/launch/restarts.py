@@ -103,6 +103,7 @@ class Restarts:
     def __init__(self, allowed: int):
         self.allowed, self.used, self.job = allowed, 0, ""
         self._last = ""  # the error of the last attempt, if it ended before the first step
+        self._fruitless = 0  # attempts in a row in which no rank reached its first step
 
     def plan(self, entries: Sequence[Entry]) -> Plan:
         names = (entry.token.rpartition("-")[0] for entry in entries)
@@ -116,8 +117,9 @@ class Restarts:
         outcome = Outcome.joined(outcomes)
         if end := self._reason_to_end(outcome):
             return Plan(addresses, attempt, token, outcome, end)
-        delay = min(2.0**self.used, LONGEST_BACK_OFF)
         self.used += 1
+        self._fruitless = 0 if outcome.began else self._fruitless + 1
+        delay = min(2.0 ** max(0, self._fruitless - 1), LONGEST_BACK_OFF)
         return Plan(addresses, attempt, token, outcome, delay=delay)
 
     def _reason_to_end(self, outcome: Outcome) -> str:

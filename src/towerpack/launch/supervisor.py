@@ -124,7 +124,7 @@ class Supervisor:
                 deadline = now + GRACE_SECONDS
             if deadline is not None and now >= deadline:
                 for rank in running:
-                    rank.kill()
+                    rank.give_up()
                 deadline = now + GRACE_SECONDS  # for the kernel, on an overloaded machine
             self._wait(running, now, deadline)
 
