@@ -34,12 +34,14 @@ def test_a_run_that_is_done_ends():
 def test_back_off_and_the_last_restart():
     found = plans(7, *[failed(CRASH)] * 8)
     assert [plan.delay for plan in found[1:-1]] == [1, 2, 4, 8, 16, 30, 30]
-    # Restarts that help are not delayed.
-    found = plans(9, *[failed(CRASH, began=True)] * 5, *[failed(CRASH)] * 3)
-    assert [plan.delay for plan in found[1:]] == [1, 1, 1, 1, 1, 1, 2, 4]
     assert [plan.attempt for plan in found] == list(range(9))
     assert len({plan.token.rpartition("-")[0] for plan in found}) == 1
     assert found[-1].end == "7 of 7 restarts (--max-restarts) are used"
+
+
+def test_restarts_that_help_are_not_delayed():
+    found = plans(9, *[failed(CRASH, began=True)] * 5, *[failed(CRASH)] * 3)
+    assert [plan.delay for plan in found[1:]] == [1, 1, 1, 1, 1, 1, 2, 4]
 
 
 def test_two_starts_have_different_names():
