@@ -80,7 +80,7 @@ if attempt == 1 and rank == 0:
     os.kill(os.getpid(), signal.SIGSTOP)
 if attempt == 2 and rank == 1:
     progress.finish()
-    time.sleep(LIMIT * 1.5)
+    time.sleep(LIMIT * 2)
     note("finished late")
     sys.exit(0)
 end = time.monotonic() + (1000 if attempt < 2 else 0)
