@@ -23,6 +23,7 @@ from towerpack import (
     MapData,
     ModelDesc,
     ModelSaver,
+    MultiProcessMapData,
     TrainConfig,
     launch_train_with_config,
     logger,
@@ -43,7 +44,8 @@ DEFAULTS = {
     "save": "10 steps",
     "resume": None,
     "pause": 0.0,  # seconds after each step
-    "hang": None,  # [rank, step]: sleeps there for ever, unless it has done so before
+    "workers": 0,
+    "hang": None,  # [rank, step, "callback" or "flow"]
 }
 
 
@@ -83,7 +85,7 @@ class Losses(Callback):
 
 
 class Hang(Callback):
-    """Sleeps for ever after a step; the threads of TensorFlow continue."""
+    """Sleeps after a step."""
 
     chief_only = False
 
@@ -92,12 +94,26 @@ class Hang(Callback):
 
     def _trigger_step(self):
         if self.global_step == self.step:
-            Path("hangs").touch()
-            time.sleep(10**6)
+            sleep_for_ever()
 
 
-def noisy(datapoint, rng):
-    return [datapoint[0] + rng.normal(size=4).astype("f"), datapoint[1]]
+def sleep_for_ever():
+    """Sleeps, while the threads of TensorFlow continue; the next attempt does not."""
+    Path("hangs").touch()
+    time.sleep(10**6)
+
+
+class Noisy:
+    """Adds noise to a datapoint; sleeps before the one after number `last`."""
+
+    def __init__(self, last):
+        self.last, self.count = last, 0
+
+    def __call__(self, datapoint, rng):
+        self.count += 1
+        if self.last and self.count > self.last:
+            sleep_for_ever()
+        return [datapoint[0] + rng.normal(size=4).astype("f"), datapoint[1]]
 
 
 def main(options):
@@ -107,12 +123,17 @@ def main(options):
     if options["seed"] is not None:
         towerpack.set_random_seed(options["seed"])
     x = np.random.default_rng(0).normal(size=(230, 4)).astype(np.float32)
-    flow = MapData(DataFromArrays(x, x[:, :3].argmax(1).astype(np.int32), shuffle=True), noisy)
+    flow = DataFromArrays(x, x[:, :3].argmax(1).astype(np.int32), shuffle=True)
+    hanging, step, place = options["hang"] or (None, 0, "")
+    hangs = cluster and cluster.rank == hanging and not Path("hangs").exists()
+    noisy = Noisy(step * 8 if hangs and place == "flow" else 0)
+    workers = options["workers"]
+    flow = MultiProcessMapData(flow, workers, noisy) if workers else MapData(flow, noisy)
     callbacks = [Losses(attempt, options["pause"])]
     if options["save"]:
         callbacks.append(ModelSaver(every=options["save"]))
-    if options["hang"] and cluster.rank == options["hang"][0] and not Path("hangs").exists():
-        callbacks.append(Hang(options["hang"][1]))
+    if hangs and place == "callback":
+        callbacks.append(Hang(step))
     trainer = DistributedTrainerReplicated(options["towers"], jit=False)
     config = TrainConfig(
         model=Random(),
