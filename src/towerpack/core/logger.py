@@ -190,9 +190,8 @@ def set_logger_dir(dirname: str | Path, action: str | None = None) -> Path:
     cluster = this_cluster()
     if cluster is not None and cluster.job and action == "n":
         directory = directory.with_name(f"{directory.name}-{cluster.job}")
-    if cluster is not None and cluster.attempt:  # the run was begun before
-        if action != "q" or _was_begun_by(cluster.job, directory):
-            action = "k"
+    if cluster and cluster.attempt and (action != "q" or _was_begun_by(cluster.job, directory)):
+        action = "k"  # the run was begun before
     if cluster is not None and not cluster.is_chief:
         _directory = directory
         return directory
