@@ -7,7 +7,7 @@ import pytest
 
 from tests.train.launched import assert_equal_runs, launched, undisturbed
 
-HANG_SECONDS = 15  # more than a start takes
+HANG_SECONDS = 8
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("place", ["callback", "flow"])
 def test_F26_a_rank_that_hangs_is_named_and_all_start_again(tmp_path, rank, place):
-    options = ["--nproc=2", "--hang-timeout=20"]
+    options = ["--nproc=2", "--hang-timeout=8"]
     with launched(tmp_path / "run", *options, pause=0.01, hang=[rank, 75, place]) as it:
         assert it.exit_code() == 0, it.log()
         log = it.log()

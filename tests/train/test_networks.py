@@ -112,6 +112,17 @@ def test_F18_a_host_is_killed_and_started_again(network, tmp_path):
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_F18_a_rank_is_killed_before_all_have_joined(network, tmp_path, rank):
+    with network.launch(tmp_path, 0) as first, network.launch(tmp_path, 1) as second:
+        (first, second)[rank].kill_after_start(0, rank, 0.5)
+        assert (first.exit_code(), second.exit_code()) == (0, 0), first.log() + second.log()
+        assert "the ranks of another node have ended" in (second, first)[rank].log()
+    assert_equal(tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("killed", [0, 1])
 def test_F18_a_host_loses_its_power(network, tmp_path, killed):
     """Its connections are not closed, and the host of the chief may be the one."""
