@@ -162,6 +162,16 @@ def losses(directory: Path) -> list[tuple[int, int, float]]:
     return [(int(a), int(s), float.fromhex(x)) for a, s, x in (line.split() for line in lines)]
 
 
+def repeated_steps(directory: Path) -> list[int]:
+    """How many steps each attempt that followed another one has trained again."""
+    done, last = losses(directory), 0
+    repeated: dict[int, int] = {}
+    for attempt, step, _ in done:
+        repeated.setdefault(attempt, max(0, last + 1 - step))
+        last = step
+    return list(repeated.values())[1:]
+
+
 def assert_equal_runs(disturbed: Path, reference: Path, ranks: int = 2, **tolerance: Any) -> None:
     """Every step has the loss of the reference, in every attempt, and all weights are its.
 
