@@ -7,31 +7,10 @@ After the end every rank writes its weights to `weights-<rank>.npz`.
 from __future__ import annotations
 
 import json
-import os
 import sys
-import time
-from pathlib import Path
+import threading
 
-import numpy as np
-
-import towerpack
-from towerpack import (
-    BatchData,
-    DataFromArrays,
-    Dropout,
-    FullyConnected,
-    MapData,
-    ModelDesc,
-    ModelSaver,
-    TrainConfig,
-    launch_train_with_config,
-    logger,
-)
-from towerpack._tensorflow import tf
-from towerpack.callbacks import Callback
-from towerpack.core.cluster import this_cluster
-from towerpack.optimizer import Adam
-from towerpack.train.distributed import DistributedTrainerReplicated
+from towerpack.core.cluster import progress
 
 DEFAULTS = {
     "directory": "run",
@@ -43,88 +22,35 @@ DEFAULTS = {
     "save": "10 steps",
     "resume": None,
     "pause": 0.0,  # seconds after each step
-    "hang": None,  # [rank, step]: sleeps there for ever, unless it has done so before
+    "workers": 0,
+    "hang": None,  # [rank, step, "callback" or "flow"]
 }
 
 
-class Random(ModelDesc):
-    """A model with dropout, whose steps draw random numbers."""
+class Start(threading.Thread):
+    """Reports progress until the first step: on a busy machine, a start takes long."""
 
-    def inputs(self):
-        return [tf.TensorSpec([None, 4], tf.float32, "x"), tf.TensorSpec([None], tf.int32, "y")]
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.over = threading.Event()
 
-    def build_graph(self, x, y):
-        hidden = Dropout(FullyConnected("fc", x, 16, activation=tf.nn.relu), rate=0.3)
-        logits = FullyConnected("out", hidden, 3)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
-        return tf.reduce_mean(losses, name="cost")
+    def run(self):
+        while not self.over.wait(0.5):
+            progress.beat(0)
 
-    def optimizer(self):
-        return Adam(0.01)
-
-
-class Losses(Callback):
-    """Writes the loss of each step, at once."""
-
-    def __init__(self, attempt, pause):
-        self.attempt, self.pause = attempt, pause
-
-    def _before_train(self):
-        self.file = os.open("losses", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-
-    def _before_run(self):
-        return ["cost"]
-
-    def _after_run(self, values):
-        (loss,) = values
-        line = f"{self.attempt} {self.global_step} {float(loss).hex()}\n"
-        os.write(self.file, line.encode())
-        time.sleep(self.pause)
-
-
-class Hang(Callback):
-    """Sleeps for ever after a step; the threads of TensorFlow continue."""
-
-    chief_only = False
-
-    def __init__(self, step):
-        self.step = step
-
-    def _trigger_step(self):
-        if self.global_step == self.step:
-            Path("hangs").touch()
-            time.sleep(10**6)
-
-
-def noisy(datapoint, rng):
-    return [datapoint[0] + rng.normal(size=4).astype("f"), datapoint[1]]
+    def end(self):
+        self.over.set()
+        if self.is_alive():
+            self.join()
 
 
 def main(options):
-    cluster = this_cluster()
-    attempt = cluster.attempt if cluster else 0
-    logger.set_logger_dir(options["directory"], options["action"])
-    if options["seed"] is not None:
-        towerpack.set_random_seed(options["seed"])
-    x = np.random.default_rng(0).normal(size=(230, 4)).astype(np.float32)
-    flow = MapData(DataFromArrays(x, x[:, :3].argmax(1).astype(np.int32), shuffle=True), noisy)
-    callbacks = [Losses(attempt, options["pause"])]
-    if options["save"]:
-        callbacks.append(ModelSaver(every=options["save"]))
-    if options["hang"] and cluster.rank == options["hang"][0] and not Path("hangs").exists():
-        callbacks.append(Hang(options["hang"][1]))
-    trainer = DistributedTrainerReplicated(options["towers"], jit=False)
-    config = TrainConfig(
-        model=Random(),
-        dataflow=BatchData(flow, 8),
-        callbacks=callbacks,
-        steps_per_epoch=options["epoch"],
-        max_epoch=options["steps"] // options["epoch"],
-        resume=options["resume"],
-    )
-    launch_train_with_config(config, trainer)
-    weights = {name: v.numpy() for name, v in trainer.store.saved().items()}
-    np.savez(f"weights-{trainer.ranks.rank}.npz", **weights)
+    start = Start()
+    if options["hang"]:
+        start.start()
+    from tests.train.fault_training import train
+
+    train(options, start)
 
 
 if __name__ == "__main__":

@@ -24,12 +24,19 @@ DEADLINE = 240.0  # seconds for an event on a machine that is busy with other te
 class Launched:
     """The process of a launcher and its ranks; the output of the chief is in `output`."""
 
-    def __init__(self, directory: Path, arguments: Sequence[str], prefix: Sequence[str], run: Any):
+    def __init__(
+        self,
+        directory: Path,
+        arguments: Sequence[str],
+        prefix: Sequence[str],
+        module: str,
+        run: dict[str, Any],
+    ):
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self.output = directory / "output"
         command = [sys.executable, "-m", "towerpack", "launch", *arguments]
-        command += ["-m", fault_run.__name__, json.dumps(run)]
+        command += ["-m", module, json.dumps(run)]
         with open(self.output, "ab") as file:
             self.process = subprocess.Popen(
                 [*prefix, *command],
@@ -76,6 +83,9 @@ class Launched:
 
         self.wait(sent, f"rank {rank} after step {step}")
 
+    def wait_for_step(self, step: int) -> None:
+        self.wait(lambda: self.step() >= step, f"step {step}")
+
     def kill_after_start(self, attempt: int, rank: int, seconds: float) -> None:
         """Kills a rank some time after it was started."""
         pid = self.wait(
@@ -116,10 +126,14 @@ class Launched:
 
 @contextlib.contextmanager
 def launched(
-    directory: Path, *arguments: str, prefix: Sequence[str] = (), **run: Any
+    directory: Path,
+    *arguments: str,
+    prefix: Sequence[str] = (),
+    module: str = fault_run.__name__,
+    **run: Any,
 ) -> Iterator[Launched]:
     """Starts `towerpack launch ARGUMENTS` with the options `run` of `fault_run`."""
-    started = Launched(directory, arguments, prefix, run)
+    started = Launched(directory, arguments, prefix, module, run)
     try:
         yield started
     finally:
@@ -141,27 +155,43 @@ def undisturbed(directory: Path, **run: Any) -> Path:
     return directory
 
 
-def losses(directory: Path) -> list[tuple[int, int, str]]:
+def losses(directory: Path) -> list[tuple[int, int, float]]:
     """Attempt, step and loss of each step of the chief, in the order in which they ran."""
     path = directory / "losses"
     lines = path.read_text().splitlines() if path.exists() else []
-    return [(int(a), int(s), loss) for a, s, loss in (line.split() for line in lines)]
+    return [(int(a), int(s), float.fromhex(x)) for a, s, x in (line.split() for line in lines)]
 
 
-def assert_equal_runs(disturbed: Path, reference: Path, ranks: int = 2) -> None:
-    """Every step has the loss of the reference, in every attempt, and all weights are its."""
+def repeated_steps(directory: Path) -> list[int]:
+    """How many steps each attempt that followed another one has trained again."""
+    done, last = losses(directory), 0
+    repeated: dict[int, int] = {}
+    for attempt, step, _ in done:
+        repeated.setdefault(attempt, max(0, last + 1 - step))
+        last = step
+    return list(repeated.values())[1:]
+
+
+def assert_equal_runs(disturbed: Path, reference: Path, ranks: int = 2, **tolerance: Any) -> None:
+    """Every step has the loss of the reference, in every attempt, and all weights are its.
+
+    Bit for bit, unless `tolerance` is given, as to numpy's `assert_allclose`.
+    """
     expected = {step: loss for _, step, loss in losses(reference)}
     found = losses(disturbed)
     assert {step for _, step, _ in found} == expected.keys()
-    wrong = [line for line in found if line[2] != expected[line[1]]]
-    assert not wrong, f"{len(wrong)} losses differ, first {wrong[0]}: {expected[wrong[0][1]]}"
+    tolerance = tolerance or {"rtol": 0, "atol": 0}
+    for attempt, step, loss in found:
+        where = f"the loss of step {step} in attempt {attempt}"
+        np.testing.assert_allclose(loss, expected[step], **tolerance, err_msg=where)
     with np.load(reference / "weights-0.npz", allow_pickle=False) as file:
         weights = dict(file)
     for rank in range(ranks):
         with np.load(disturbed / f"weights-{rank}.npz", allow_pickle=False) as file:
             assert file.keys() == weights.keys()
             for name, value in weights.items():
-                np.testing.assert_array_equal(file[name], value, err_msg=f"{name} of rank {rank}")
+                where = f"{name} of rank {rank}"
+                np.testing.assert_allclose(file[name], value, **tolerance, err_msg=where)
 
 
 def _processes() -> Iterator[tuple[int, list[str]]]:

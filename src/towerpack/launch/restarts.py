@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -72,6 +73,10 @@ class Entry:
     outcome: Outcome | None = None
     token: str = ""
 
+    @property
+    def failed(self) -> bool:
+        return self.outcome is not None and self.outcome.kind == "failed"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -90,6 +95,10 @@ class Meeting(Protocol):
 
     def agree(self, entry: Entry, ranks: int) -> Plan:
         """Fills in free addresses for this number of ranks, and waits for the other nodes."""
+        ...
+
+    def peers(self) -> Sequence[socket.socket]:
+        """Connections to other nodes; one is closed there when the ranks there have failed."""
         ...
 
 

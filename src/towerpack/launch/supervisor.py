@@ -54,6 +54,7 @@ class Supervisor:
         self._reported_stops = 0
         self._between_attempts = True
         self._given_up: list[str] = []  # the ranks that were killed after another one had failed
+        self._lost_node = False
 
     def run(self) -> int:
         with (
@@ -99,7 +100,8 @@ class Supervisor:
         """Runs all ranks of this host to their end."""
         addresses = tuple(address for node in plan.addresses for address in node)
         lowest = sum(len(node) for node in plan.addresses[: self.node])
-        self._between_attempts, self._given_up = False, []
+        self._between_attempts = self._lost_node = False
+        self._given_up = []
         for rank in range(lowest, lowest + self.nproc):
             if self._stops:
                 break
@@ -121,7 +123,7 @@ class Supervisor:
         while running := [rank for rank in self._ranks if not rank.poll()]:
             self._report_stops(len(running))
             now = time.monotonic()
-            if deadline is None and (self._hung(running, now) or self._failed()):
+            if deadline is None and (self._hung(running, now) or self._failed() or self._waits()):
                 deadline = now + GRACE_SECONDS
             if deadline is not None and now >= deadline:
                 self._given_up = self._given_up or [rank.describe_kill() for rank in running]
@@ -133,6 +135,16 @@ class Supervisor:
     def _failed(self) -> bool:
         """Whether a rank failed. While ranks save because of a signal, they are left alone."""
         return not self._stops and any(rank.failure for rank in self._ranks)
+
+    def _waits(self) -> bool:
+        """Whether the ranks here would wait an hour for those of another node, which have ended.
+
+        After the first step TensorFlow itself notices that, within seconds.
+        """
+        if self._stops or not self._lost_node or any(rank.began() for rank in self._ranks):
+            return False
+        logger.warning("the ranks of another node have ended before the first step")
+        return True
 
     def _hung(self, running: Sequence[RankProcess], now: float) -> bool:
         """Whether a rank makes no progress; the one that stopped first is marked as hung.
@@ -166,11 +178,15 @@ class Supervisor:
                     selector.register(rank.sentinel, selectors.EVENT_READ)
                 for pipe in rank.pipes:
                     selector.register(pipe, selectors.EVENT_READ, rank)
+            peers = [] if self._lost_node else self.meeting.peers()
+            for peer in peers:
+                selector.register(peer, selectors.EVENT_READ)
             # A pipe of an ended rank is read to its end by `poll`.
             events = selector.select(max(0.0, min(due) - now) if due else None)
         for key, _ in events:
             if key.fileobj is self._signalled:
                 self._signalled.recv(1)
+            self._lost_node |= key.fileobj in peers
             if key.data is not None:
                 key.data.relay(key.fd)
 
