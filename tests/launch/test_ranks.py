@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 
 PRINT = """
@@ -117,4 +120,15 @@ def test_a_rank_that_never_begins_is_found_unless_the_watch_is_off(launch):
     run = launch("note('begun')\nwait_for('end')", "--hang-timeout", 0)
     run.note("begun")
     (run.directory / "end").touch()
+    assert run.wait() == 0, run.err
+
+
+def test_a_console_that_does_not_block_loses_nothing(launch):
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    run = launch("print('x' * 300_000)", stdout=writer)
+    os.close(writer)
+    time.sleep(0.5)  # while the pipe is full
+    with open(reader) as file:
+        assert file.read() == "x" * 300_000 + "\n"
     assert run.wait() == 0, run.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -261,6 +262,7 @@ def _show(console: str, data: bytes) -> None:
     try:
         descriptor = getattr(sys, console).fileno()
         while data:
+            select.select([], [descriptor], [])  # another process may have made it non-blocking
             data = data[os.write(descriptor, data) :]
     except (AttributeError, OSError, ValueError):
         pass
