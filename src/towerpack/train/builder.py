@@ -223,7 +223,8 @@ class StepBuilder:
 
     def _summaries(self, fetches: tuple[str, ...]) -> Any:
         jit = self.trainer.options.jit is True
-        if ALL_SUMMARIES in fetches and (not jit or self.writes_summaries()):
+        wanted = ALL_SUMMARIES in fetches and self.trainer.is_chief  # which alone collects them
+        if wanted and (not jit or self.writes_summaries()):
             return self.writer.recording(self.step_counter)
         return silenced()
 

@@ -12,7 +12,10 @@ same order, which `check_same` verifies before the first step.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import socket
+import time
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +23,8 @@ import numpy as np
 
 from towerpack._cluster import RanksDiffer, joined
 from towerpack._tensorflow import tf
-from towerpack.core.cluster import Cluster
+from towerpack.core.checksum import crc32c
+from towerpack.core.cluster import Cluster, progress
 from towerpack.dataflow.parallel.share import Share
 from towerpack.tower.gradproc import scaled
 
@@ -28,7 +32,8 @@ if TYPE_CHECKING:
     from towerpack.train.builder import BuiltTower
 
 CHUNK = 1 << 19  # elements: gRPC sends several such parts at once, 3 times as fast as one of 25M
-SIGNALS = 8  # numbers that each rank contributes to an agreement
+SIGNALS = 10  # numbers that each rank contributes to an agreement; the last two are these:
+PLACE, CLOCK = SIGNALS - 2, SIGNALS - 1
 WORD = 4  # bytes: what is no number travels as int32, and sums with zeros are exact
 
 
@@ -36,6 +41,23 @@ class OneRank:
     """A run of one process: nothing to add up, and nothing to agree on."""
 
     rank, size = 0, 1
+
+    hosts: Sequence[str] = ()
+    """The host of each rank; empty if there is one rank."""
+
+    waited = 0.0
+    """Seconds that this rank has waited in `agree` so far."""
+
+    def now(self) -> float:
+        """A time in seconds that is the same on all ranks: they act together at an interval.
+
+        Of several ranks it is the chief's time at the last agreement.
+        """
+        return time.monotonic()
+
+    def seconds_in_sums(self) -> float:
+        """The seconds that the steps have waited for the sums over all ranks so far."""
+        return 0.0
 
     @property
     def is_chief(self) -> bool:
@@ -53,20 +75,25 @@ class OneRank:
         costs = [objective.cost for tower in towers for objective in tower.objectives]
         return list(towers), tf.add_n([tf.cast(cost, tf.float64) for cost in costs])
 
-    def agree(self, *signals: float) -> np.ndarray:
-        """The signals of all ranks, a row for each."""
+    def agree(self, *signals: float, what: str = "") -> np.ndarray:
+        """The signals of all ranks, a row for each.
+
+        `what` says for what. Ranks that are not in the same place of the program raise an error
+        with both places.
+        """
         return np.array([signals], np.float64)
 
-    def gather(self, value: bytes) -> list[bytes]:
+    def gather(self, value: bytes, what: str = "") -> list[bytes]:
         """The values of all ranks, in their order."""
         return [value]
 
-    def from_chief(self, value: Any) -> Any:
+    def from_chief(self, value: Any, what: str = "") -> Any:
         """The chief's value, which is JSON."""
         return value
 
-    def copy_from_chief(self, variables: Sequence[Any]) -> None:
-        """Gives the variables the chief's values, bit for bit."""
+    def copy_from_chief(self, variables: Mapping[str, Any]) -> list[str]:
+        """Gives the variables the chief's values, bit for bit; returns the names of those changed."""
+        return []
 
     def check_same(self, facts: dict[str, Any]) -> None:
         """Raises an error with the differences, unless all ranks have the same facts."""
@@ -86,6 +113,9 @@ class Ranks(OneRank):
         # Traced here, before the user's code: the first collectives of all ranks are these.
         self._sum_signals = self._sum_function(tf.TensorSpec([self.size, SIGNALS], tf.float64))
         self._sum_bits = self._sum_function(tf.TensorSpec([None], tf.int32))
+        self._now = 0.0
+        self._in_sums = tf.Variable(0.0, trainable=False, dtype=tf.float64)
+        self.hosts = [name.decode() for name in self.gather(socket.gethostname().encode())]
 
     def _sum_function(self, spec: Any) -> Any:
         function = tf.function(lambda x: self.sum([x])[0], autograph=False, input_signature=[spec])
@@ -150,7 +180,7 @@ class Ranks(OneRank):
             flat = [tf.reshape(tf.cast(values[number], kind), [-1]) for number in members]
             joined_up = tf.concat(flat, 0)
             parts += tf.split(joined_up, _lengths(joined_up.shape[0]))
-        summed = iter(self.sum(parts))
+        summed = iter(self._timed_sum(parts))
         found: dict[int, Any] = {}
         for kind, members in groups.items():
             if isinstance(kind, int):
@@ -163,35 +193,88 @@ class Ranks(OneRank):
                 found[number] = tf.cast(tf.reshape(piece, value.shape), value.dtype)
         return [found[number] for number in range(len(values))]
 
-    def agree(self, *signals: float) -> np.ndarray:
+    def _timed_sum(self, tensors: Sequence[Any]) -> list[Any]:
+        """`sum`, with its seconds added up: the rank for which the others wait has the fewest."""
+        with tf.control_dependencies(tf.nest.flatten(tensors, expand_composites=True)):
+            begun = tf.timestamp()
+        with tf.control_dependencies([begun]):
+            tensors = tf.nest.map_structure(tf.identity, list(tensors), expand_composites=True)
+        summed = self.sum(tensors)
+        with tf.control_dependencies(tf.nest.flatten(summed, expand_composites=True)):
+            seconds = tf.timestamp() - begun
+        # Not `assign_add`, by which a trainer would find the variable and save it.
+        tf.raw_ops.AssignAddVariableOp(resource=self._in_sums.handle, value=seconds)
+        return summed
+
+    def seconds_in_sums(self) -> float:
+        return float(self._in_sums.numpy())
+
+    def now(self) -> float:
+        return self._now
+
+    def agree(self, *signals: float, what: str = "") -> np.ndarray:
+        place = zlib.crc32(what.encode())
         table = np.zeros([self.size, SIGNALS])
         table[self.rank, : len(signals)] = signals
-        return self._sum_signals(tf.constant(table)).numpy()[:, : len(signals)]
+        table[self.rank, PLACE:] = place, time.monotonic()
+        begun = time.perf_counter()
+        with progress.waiting():
+            found = self._sum_signals(tf.constant(table)).numpy()
+        self.waited += time.perf_counter() - begun
+        self._now = float(found[0, CLOCK])
+        if (found[:, PLACE] != place).any():
+            self._raise_different_places(what)
+        return found[:, : len(signals)]
 
-    def gather(self, value: bytes) -> list[bytes]:
-        sizes = self.agree(len(value))[:, 0].astype(int)
-        width = -(-int(sizes.max()) // WORD) * WORD
+    def _raise_different_places(self, what: str) -> None:
+        """All ranks come here, so that they can tell each other where they are."""
+        names = [name.decode() for name in self.gather(what.encode())]
+        places = ", ".join(f"rank {rank} for {name!r}" for rank, name in enumerate(names))
+        raise RanksDiffer(
+            f"expected all ranks in the same place of the program, received agreements of {places}."
+            " A callback that works on all ranks (chief_only=False), such as InferenceRunner or "
+            "HyperParamSetter, must be called on each of them at the same steps"
+        )
+
+    def gather(self, value: bytes, what: str = "") -> list[bytes]:
+        sizes = self.agree(len(value), what=what)[:, 0].astype(int)
+        width = -(-max(int(sizes.max()), 1) // WORD) * WORD
         table = np.zeros([self.size, width], np.uint8)
         table[self.rank, : len(value)] = np.frombuffer(value, np.uint8)
         words = self._sum_bits(tf.constant(table.view(np.int32).ravel())).numpy()
         rows = words.view(np.uint8).reshape(self.size, width)
         return [row[:size].tobytes() for row, size in zip(rows, sizes, strict=True)]
 
-    def from_chief(self, value: Any) -> Any:
-        return json.loads(self.gather(json.dumps(value).encode() if self.is_chief else b"")[0])
+    def from_chief(self, value: Any, what: str = "") -> Any:
+        own = json.dumps(value).encode() if self.is_chief else b""
+        return json.loads(self.gather(own, what)[0])
 
-    def copy_from_chief(self, variables: Sequence[Any]) -> None:
-        for variable in variables:
-            if variable.dtype == tf.string or not variable.shape.num_elements():
-                continue
-            value = variable.numpy()
-            flat = np.ascontiguousarray(value).view(np.uint8).ravel()
-            bits = np.zeros(-(-flat.size // WORD) * WORD, np.uint8)
-            if self.is_chief:
-                bits[: flat.size] = flat
-            found = self._sum_bits(tf.constant(bits.view(np.int32))).numpy().view(np.uint8)
-            if not self.is_chief:
-                variable.assign(found[: flat.size].view(value.dtype).reshape(value.shape))
+    def copy_from_chief(self, variables: Mapping[str, Any]) -> list[str]:
+        """Gives the variables the chief's values, bit for bit; only those that differ travel."""
+        names = list(variables)
+        variables = [v for v in variables.values() if v.dtype != tf.string and v.shape.num_elements()]
+        checksums = np.array([crc32c(variable.numpy().tobytes()) for variable in variables], "<u4")
+        everyone = self.gather(checksums.tobytes(), what="copying the chief's variables")
+        if len({len(row) for row in everyone}) > 1:
+            raise RanksDiffer(
+                "expected the same variables on all ranks, received "
+                f"{', '.join(str(len(row) // WORD) for row in everyone)} of them; a callback that "
+                "makes variables must run on all ranks: chief_only = False"
+            )
+        table = np.array([np.frombuffer(row, "<u4") for row in everyone])
+        for variable, differs in zip(variables, (table != table[0]).any(axis=0), strict=True):
+            if differs:
+                self._copy(variable)
+
+    def _copy(self, variable: Any) -> None:
+        value = variable.numpy()
+        flat = np.ascontiguousarray(value).view(np.uint8).ravel()
+        bits = np.zeros(-(-flat.size // WORD) * WORD, np.uint8)
+        if self.is_chief:
+            bits[: flat.size] = flat
+        found = self._sum_bits(tf.constant(bits.view(np.int32))).numpy().view(np.uint8)
+        if not self.is_chief:
+            variable.assign(found[: flat.size].view(value.dtype).reshape(value.shape))
 
     def check_same(self, facts: dict[str, Any]) -> None:
         everyone = [json.loads(text) for text in self.gather(json.dumps(facts).encode())]

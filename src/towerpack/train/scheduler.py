@@ -56,7 +56,7 @@ class StepScheduler:
         codes = [code]
         if self._ranks.size > 1:
             table = self._ranks.agree(
-                code, ended, free, MODES.index(plan.mode), plan.steps, plan.rows
+                code, ended, free, MODES.index(plan.mode), plan.steps, plan.rows, what="a step"
             ).astype(int)
             codes, ended, free = table[:, 0].tolist(), bool(table[:, 1].any()), table[:, 2].min()
             mode, steps, rows = table[0, 3:]  # as the chief measured
@@ -83,7 +83,7 @@ class StepScheduler:
         batches = self.take(int(plan.steps), int(plan.rows))
         if self._ranks.size == 1 or plan.mode == STEP:
             return batches, plan.mode
-        table = self._ranks.agree(batches.count // towers, batches.stacked)
+        table = self._ranks.agree(batches.count // towers, batches.stacked, what="a call")
         steps = int(table[:, 0].min()) if table[:, 1].all() else 1
         if steps * towers < batches.count:
             batches, self._rest = batches.split(steps * towers)
@@ -108,7 +108,8 @@ class StepScheduler:
         """The tensors that the callbacks of any rank need: all ranks run the same function."""
         if self._ranks.size == 1:
             return names
-        keys = tuple(self._ranks.agree(zlib.crc32("\0".join(names).encode()))[:, 0])
+        own = zlib.crc32("\0".join(names).encode())
+        keys = tuple(self._ranks.agree(own, what="the tensors of a step")[:, 0])
         if keys not in self._fetches:
             everyone = map(json.loads, self._ranks.gather(json.dumps(names).encode()))
             self._fetches[keys] = tuple(dict.fromkeys(name for names in everyone for name in names))
