@@ -266,7 +266,8 @@ class Trainer(Closing):
                 self.monitors.at(self.global_step, self.epoch_num)
                 callbacks.before_train()
                 self._settle()
-                self.clock = EpochClock(callbacks, getattr(self.input_source, "flow", None))
+                flow = getattr(self.input_source, "flow", None)
+                self.clock = EpochClock(callbacks, flow, self.ranks)
                 while self.epoch_num < max_epoch or self._within_epoch:
                     if not self._within_epoch:
                         self.epoch_num, self.local_step = self.epoch_num + 1, -1

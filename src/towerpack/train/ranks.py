@@ -26,6 +26,7 @@ from towerpack._tensorflow import tf
 from towerpack.core.checksum import crc32c
 from towerpack.core.cluster import Cluster, progress
 from towerpack.dataflow.parallel.share import Share
+from towerpack.tower.determinism import op_determinism_enabled
 from towerpack.tower.gradproc import scaled
 
 if TYPE_CHECKING:
@@ -194,7 +195,12 @@ class Ranks(OneRank):
         return [found[number] for number in range(len(values))]
 
     def _timed_sum(self, tensors: Sequence[Any]) -> list[Any]:
-        """`sum`, with its seconds added up: the rank for which the others wait has the fewest."""
+        """`sum`, with its seconds added up: the rank for which the others wait has the fewest.
+
+        They are not known with op determinism, under which TensorFlow refuses to read the time.
+        """
+        if op_determinism_enabled():
+            return self.sum(tensors)
         with tf.control_dependencies(tf.nest.flatten(tensors, expand_composites=True)):
             begun = tf.timestamp()
         with tf.control_dependencies([begun]):
