@@ -23,7 +23,8 @@ T = TypeVar("T")
 class RanksView(Protocol):
     """What callbacks see of the processes that train together.
 
-    What a callback calls here, except `now`, it must call on all ranks, in the same order.
+    What a callback calls here, except `now`, it must call on all ranks, in the same order; `what`
+    names the reason in errors.
     """
 
     @property
@@ -42,7 +43,7 @@ class RanksView(Protocol):
         """A time in seconds that is the same on all ranks: they act together at an interval."""
 
     def gather(self, value: bytes, what: str = "") -> list[bytes]:
-        """The values of all ranks, in their order; `what` names the reason in errors."""
+        """The values of all ranks, in their order."""
 
     def from_chief(self, value: Any, what: str = "") -> Any:
         """The chief's value, which is JSON."""
@@ -58,7 +59,6 @@ class TrainerView(Protocol):
     """What callbacks see of a trainer."""
 
     monitors: Monitors
-    ranks: RanksView
     store: VariableStore
     cost_names: Sequence[str]
     input_source: InputSource
@@ -70,6 +70,10 @@ class TrainerView(Protocol):
     steps_per_epoch: int
     starting_epoch: int
     max_epoch: int
+
+    @property
+    def ranks(self) -> RanksView:
+        """The processes that train together."""
 
     @property
     def tower_func(self) -> TowerFunc:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from towerpack.callbacks.base import Callback, StopTraining, observes_steps, overrides
 from towerpack.core import logger
+from towerpack.core.cluster import progress
 from towerpack.monitor import CallbackCost
 
 T = TypeVar("T")
@@ -61,6 +62,8 @@ class Callbacks(Callback):
                 self.clock.call(callback, getattr(callback, event), at_step=at_step)
             except StopTraining as reason:
                 stop = stop or reason
+            if not at_step:
+                progress.keep_alive()  # each of them may take minutes
         if stop is not None:
             raise stop
 

@@ -25,8 +25,8 @@ SAMPLE_SECONDS = 1.0  # the driver averages over about one second
 class ThroughputTracker(Callback):
     """Logs the speed of training in each epoch, without the time spent in callbacks.
 
-    As `Throughput (samples/sec)` if `samples_per_step` (over all towers of all ranks) is given, else as
-    `Throughput (steps/sec)`. It does not observe single steps.
+    As `Throughput (samples/sec)` if `samples_per_step` (over all towers of all ranks) is given,
+    else as `Throughput (steps/sec)`. It does not observe single steps.
 
     >>> speed = ThroughputTracker(samples_per_step=128)
     """

@@ -41,6 +41,14 @@ FINISHED = -1
 CLUSTER, PROGRESS, FAILURE = "TOWERPACK_CLUSTER", "TOWERPACK_PROGRESS", "TOWERPACK_FAILURE"
 
 
+class WrongUse(ValueError):
+    """An error of the program, which a restart of the ranks cannot cure."""
+
+
+class RanksDiffer(WrongUse):
+    """The ranks do not run the same program, so their collectives would add up different things."""
+
+
 @dataclass(frozen=True)
 class Cluster:
     """The ranks of a run, each at "host:port", and which of them this process is.

@@ -37,6 +37,8 @@ class FlowInput(InputSource):
     datapoints_per_batch = 1
     """How many datapoints of the flow are in a batch."""
 
+    ends_in_wait = True
+
     _endless = True
     """Whether the next epoch follows at the end of the flow."""
 
@@ -67,6 +69,11 @@ class FlowInput(InputSource):
 
     def _running(self) -> bool:
         raise NotImplementedError
+
+    @property
+    def own_flow(self) -> DataFlow:
+        """The flow that this process reads: `flow`, or its share of it."""
+        return self._part.flow
 
     def setup(self, signature: Any) -> None:
         self.close()

@@ -71,7 +71,7 @@ class KerasValidation(Callback):
         if self._share is None and not self.trainer.is_chief:
             return
         self.model.reset_metrics()
-        logs: dict[str, Any] = {}
+        logs: Mapping[str, Any] = {}
         done = 0
         with self.batches.one_pass() as batches:
             if self._share is not None:
