@@ -10,7 +10,7 @@ from typing import Any
 from towerpack.dataflow.base import DataFlow
 from towerpack.dataflow.statistics import StageCost, slowest, snapshot, stage_costs
 from towerpack.monitor.environment import available_cores
-from towerpack.monitor.rank_times import RankTimes, find_straggler
+from towerpack.monitor.rank_times import RankTimes, Straggler, find_straggler
 
 # Shares of an epoch. Less than the first is the normal effect of timers and schedulers. From the
 # second on, removing the cause makes the run visibly faster.
@@ -151,8 +151,14 @@ def verdict(times: EpochTimes) -> str:
     return f"{shares}: {_advice(times)}"
 
 
-def _advice(times: EpochTimes) -> str:
+def costly_straggler(times: EpochTimes) -> Straggler | None:
+    """The rank for which the others wait so long that it is worth a change, if there is one."""
     slow = find_straggler(times.ranks, times.callbacks)
+    return slow if slow and times.share(slow.seconds) >= WORTH_CHANGING else None
+
+
+def _advice(times: EpochTimes) -> str:
+    slow = costly_straggler(times)
     waiting = slow.seconds if slow else 0.0
     if slow and slow.rank == 0:  # its own causes are known in more detail
         waiting -= min(waiting, times.callbacks + times.data)
@@ -174,7 +180,7 @@ def _advice(times: EpochTimes) -> str:
     if worst == "rank" and slow:
         return (
             f"rank {slow.rank} on host {slow.host} is slow: the others waited "
-            f"{times.share(slow.seconds):.0%} of the time for it, since {slow.reason}"
+            f"{times.share(slow.seconds):.0%} of the time for it, because {slow.reason}"
         )
     if worst == "exchange":
         return (

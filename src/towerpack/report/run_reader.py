@@ -26,7 +26,8 @@ from towerpack.monitor import (
 from towerpack.monitor.environment import available_cores
 from towerpack.monitor.files import FILE_MARK, read_event_records
 from towerpack.monitor.json_writer import WHEN
-from towerpack.report.runs import current_state, direction, headline, in_short
+from towerpack.monitor.verdict import costly_straggler
+from towerpack.report.runs import current_state, devices_of, direction, headline
 
 POINTS_KEPT = 1500  # of a curve, more than a screen can show
 
@@ -57,7 +58,7 @@ def read_run(directory: str | Path) -> dict[str, Any]:
         "directory": str(directory),
         "state": current_state(facts),
         "facts": facts or {},
-        "devices": in_short(facts["devices"]) if facts else "",
+        "devices": devices_of(facts) if facts else "",
         "curves": {name: _curve(records, name) for name in names},
         "headline": [{"name": name, "better": direction(name)} for name in shown_first],
         "times": times,
@@ -168,6 +169,7 @@ def overall_times(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         exchange=sum(epoch.get("exchange", 0.0) for epoch in counted),
         ranks=_ranks(counted),
     )
+    slow = costly_straggler(times)
     costly = sorted(times.by_callback.items(), key=lambda pair: -pair[1].seconds)
     callbacks = [
         {"name": name, "seconds": cost.seconds, "share": times.share(cost.seconds)}
@@ -179,6 +181,7 @@ def overall_times(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         "stages": times.stage_records(),
         "callbacks": callbacks,
         "ranks": [asdict(each) for each in times.ranks],
+        "straggler": None if slow is None else slow.rank,
         "epochs": len(counted),
     }
 
@@ -186,7 +189,7 @@ def overall_times(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 def _ranks(epochs: Sequence[Mapping[str, Any]]) -> list[RankTimes]:
     """The sums of each rank's times, over the epochs that had as many ranks as the last one."""
     last = epochs[-1].get("ranks", [])
-    alike = [epoch["ranks"] for epoch in epochs if len(epoch.get("ranks", [])) == len(last)]
+    alike = [epoch.get("ranks", []) for epoch in epochs if len(epoch.get("ranks", [])) == len(last)]
     return [
         RankTimes(
             known["host"],
