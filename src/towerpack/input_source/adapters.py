@@ -28,6 +28,7 @@ class ProxyInput(FeedfreeInput):
                 "QueueInput(ds)"
             )
         self.input = input
+        self.ends_in_wait = input.ends_in_wait
 
     def setup(self, signature: Sequence[Any]) -> None:
         super().setup(signature)
