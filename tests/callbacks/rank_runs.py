@@ -205,6 +205,24 @@ class Attribute:
     value = 1.0
 
 
+INTERVAL = Every(0.2, "seconds")
+
+
+class Late(room.Callback):
+    """Gives rank 1 half an interval less than the chief, and a run some time."""
+
+    chief_only = False
+
+    def _before_train(self) -> None:
+        time.sleep(INTERVAL.count / 2 * self.trainer.ranks.rank)
+
+    def _next_due(self) -> None:
+        return None
+
+    def _trigger_step(self) -> None:
+        time.sleep(INTERVAL.count / 4)
+
+
 def decisions(argument: dict[str, int]) -> dict[str, Any]:
     """What only the chief can decide, and intervals of time, act on all ranks alike."""
     trainer = DistributedTrainerReplicated(argument["towers"], steps_per_call=2)
@@ -213,17 +231,19 @@ def decisions(argument: dict[str, int]) -> dict[str, Any]:
         trigger=lambda self: self.trainer.monitors.put_scalar("of_the_chief", self.epoch_num)
     )
     noting = room.CallbackFactory(trigger=lambda self: triggered.append(self.global_step))
+    noting.set_chief_only(False)
     validate = room.InferenceRunner(flow(7), room.ScalarStats("cost", "timed"))
     result = run(
         [
+            Late(),
             put,
             FromScalars("learning_rate"),
             FromScalars(room.ObjAttrParam(attribute, "value")),
             room.StatMonitorParamSetter(
                 "learning_rate", "of_the_chief", lambda rate: rate / 2, threshold=9, last_k=2
             ),
-            room.PeriodicTrigger(validate, every=Every(0.01, "seconds")),
-            room.PeriodicTrigger(noting.set_chief_only(False), every=Every(0.01, "seconds")),
+            room.PeriodicTrigger(validate, every=INTERVAL),
+            room.PeriodicTrigger(noting, every=INTERVAL),
             room.EarlyStopping("of_the_chief", patience=3),
         ],
         9,
