@@ -205,37 +205,23 @@ class Attribute:
     value = 1.0
 
 
-INTERVAL = Every(0.2, "seconds")
-
-
-class Late(room.Callback):
-    """Gives rank 1 half an interval less than the chief, and a run some time."""
-
-    chief_only = False
-
-    def _before_train(self) -> None:
-        time.sleep(INTERVAL.count / 2 * self.trainer.ranks.rank)
-
-    def _next_due(self) -> None:
-        return None
-
-    def _trigger_step(self) -> None:
-        time.sleep(INTERVAL.count / 4)
+INTERVAL = Every(0.01, "seconds")
 
 
 def decisions(argument: dict[str, int]) -> dict[str, Any]:
     """What only the chief can decide, and intervals of time, act on all ranks alike."""
     trainer = DistributedTrainerReplicated(argument["towers"], steps_per_call=2)
-    attribute, triggered = Attribute(), []
+    attribute, triggered, moments = Attribute(), [], []
     put = room.CallbackFactory(
         trigger=lambda self: self.trainer.monitors.put_scalar("of_the_chief", self.epoch_num)
     )
     noting = room.CallbackFactory(trigger=lambda self: triggered.append(self.global_step))
     noting.set_chief_only(False)
+    clock = room.CallbackFactory(trigger=lambda self: moments.append(trainer.ranks.now()))
+    clock.set_chief_only(False)
     validate = room.InferenceRunner(flow(7), room.ScalarStats("cost", "timed"))
     result = run(
         [
-            Late(),
             put,
             FromScalars("learning_rate"),
             FromScalars(room.ObjAttrParam(attribute, "value")),
@@ -244,6 +230,7 @@ def decisions(argument: dict[str, int]) -> dict[str, Any]:
             ),
             room.PeriodicTrigger(validate, every=INTERVAL),
             room.PeriodicTrigger(noting, every=INTERVAL),
+            clock,
             room.EarlyStopping("of_the_chief", patience=3),
         ],
         9,
@@ -256,6 +243,7 @@ def decisions(argument: dict[str, int]) -> dict[str, Any]:
         "attribute": attribute.value,
         "epochs": trainer.epoch_num,
         "triggered": triggered,
+        "moments": moments,
         "timed": len(result.monitor.of("timed_cost")),
         "weights": checksum(trainer),
     }

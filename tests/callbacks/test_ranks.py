@@ -58,7 +58,7 @@ def test_with_every_callback_the_weights_stay_equal_and_a_run_resumes(two):
 def test_ranks_decide_alike(two):
     chief, other = (rank["decisions"] for rank in two)
     assert chief["timed"] > 0
-    for name in ("rate", "attribute", "epochs", "triggered", "weights"):
+    for name in ("rate", "attribute", "epochs", "triggered", "moments", "weights"):
         assert chief[name] == other[name], name
     assert chief["epochs"] == 4  # the chief's EarlyStopping stops all
     assert chief["triggered"]
