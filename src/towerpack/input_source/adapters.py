@@ -30,6 +30,10 @@ class ProxyInput(FeedfreeInput):
         self.input = input
         self.ends_in_wait = input.ends_in_wait
 
+    @property
+    def first_checksum(self) -> int | None:  # type: ignore[override]
+        return self.input.first_checksum
+
     def setup(self, signature: Sequence[Any]) -> None:
         super().setup(signature)
         self.input.devices, self.input.share = self.devices, self.share

@@ -85,6 +85,9 @@ class DatasetReader(FeedfreeInput):
         if self._iterator is None:
             with tf.device(HOST):
                 self._iterator = iter(self._own(self._dataset.skip(self._skip)))
+                if self.share is not None and self.share.rank:  # it belongs to rank 0
+                    first = next(self._iterator, None)
+                    self.first_checksum = 0 if first is None else _checksum(first)
 
     def _own(self, dataset: Any) -> Any:
         """The elements of this rank's steps."""
@@ -92,15 +95,11 @@ class DatasetReader(FeedfreeInput):
         if share is None:
             return dataset
         unit, ranks = share.unit, share.ranks
-        own = dataset.enumerate().filter(lambda n, _: (n // unit) % ranks == share.rank)
+        # The first element comes to all ranks, which compare it.
+        own = dataset.enumerate().filter(
+            lambda n, _: tf.equal(n, 0) | tf.equal((n // unit) % ranks, share.rank)
+        )
         return own.map(lambda _, element: element)
-
-    def first_checksum(self) -> int:
-        """A checksum of the first element, which must be the same on all ranks."""
-        with tf.device(HOST):
-            element = next(iter(self._dataset.take(1)))
-        parts = [tf.io.serialize_tensor(part).numpy() for part in tf.nest.flatten(element)]
-        return zlib.crc32(b"".join(parts))
 
     def _element(self, iterator: Any) -> list[Any]:
         return checked_tensors(iterator.get_next(), self.signature, "the dataset")
@@ -116,7 +115,10 @@ class DatasetReader(FeedfreeInput):
         try:
             with tf.device(HOST):
                 limit = limit if self._endless else group
-                return self._reader.read(limit, group, rows, self._iterator)
+                batches = self._reader.read(limit, group, rows, self._iterator)
+                if self.first_checksum is None and self.share is not None:
+                    self.first_checksum = _checksum(batches.batch(0))
+                return batches
         except tf.errors.OutOfRangeError:
             raise EndOfData from None
 
@@ -167,6 +169,11 @@ class DatasetReader(FeedfreeInput):
             # An iterator that tunes itself ends when the thread that tunes it does, which may sleep
             # for up to a minute, at intervals that double (TensorFlow 2.21).
             threading.Thread(target=last.clear, name="towerpack-free-iterator", daemon=True).start()
+
+
+def _checksum(element: Any) -> int:
+    parts = [tf.io.serialize_tensor(part).numpy() for part in tf.nest.flatten(element)]
+    return zlib.crc32(b"".join(parts))
 
 
 def dataflow_to_dataset(df: Any, types: Any) -> Any:

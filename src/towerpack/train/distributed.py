@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Sequence
@@ -88,6 +89,11 @@ def ranks_of_run(average: bool = True, compression: str | None = None) -> OneRan
     ranks.check_same({**program_facts(), "average": average, "compression": compression})
     arguments = ranks.gather(json.dumps(sys.argv[1:]).encode(), "the arguments of the script")
     if len(set(arguments)) > 1:
-        of_ranks = "; ".join(f"{a.decode()} on rank {r}" for r, a in enumerate(arguments))
-        logger.warning("the ranks were started with different arguments: %s", of_ranks)
+        _warn_of(tuple(arguments))
     return ranks
+
+
+@functools.cache
+def _warn_of(arguments: tuple[bytes, ...]) -> None:
+    of_ranks = "; ".join(f"{text.decode()} on rank {rank}" for rank, text in enumerate(arguments))
+    logger.warning("the ranks were started with different arguments: %s", of_ranks)

@@ -16,7 +16,6 @@ from towerpack.dataflow.parallel.share import by_index
 from towerpack.dataflow.statistics import walk
 from towerpack.input_source import InputSource
 from towerpack.input_source.adapters import ProxyInput
-from towerpack.input_source.dataset import DatasetReader
 from towerpack.monitor.environment import versions
 from towerpack.tower.determinism import op_determinism_enabled
 
@@ -59,8 +58,6 @@ def describe_data(source: InputSource) -> list[Any]:
         whole = by_index(flow)
         if whole is not None and whole.num_indices():
             found.append(f"first {zlib.crc32(encode(whole.read([0], Epoch())[0])):08x}")
-    if isinstance(source, DatasetReader):
-        found.append(f"first {source.first_checksum():08x}")
     return found
 
 
