@@ -57,6 +57,22 @@ def exchange(_: None) -> dict[str, Any]:
     }
 
 
+def many_sums(argument: dict[str, int]) -> float:
+    """Adds up many tensors at once, in calls of many steps; returns the sum of the results."""
+    ranks, count = ranks_of_run(), argument["tensors"]
+
+    @tf.function(autograph=False)
+    def steps() -> Any:
+        def body(step: Any, total: Any) -> tuple[Any, Any]:
+            parts = [tf.fill([argument["size"]], tf.cast(step, tf.float32)) for _ in range(count)]
+            return step + 1, total + tf.add_n([tf.reduce_mean(x) for x in ranks.sum(parts)])
+
+        start = (tf.constant(0), tf.constant(0.0))
+        return tf.while_loop(lambda n, _: n < argument["steps"], body, start)[1]
+
+    return float(steps())
+
+
 def differ(argument: dict[str, str]) -> dict[str, str]:
     """Trains with one difference between the ranks at a time; returns the errors.
 

@@ -81,6 +81,7 @@ def part(argument: dict[str, Any]) -> dict[str, Any]:
     logger.set_level("WARNING")
     found = {}
     for name in argument["names"]:
+        tf.keras.utils.set_random_seed(7)
         logger.set_logger_dir(f"{argument['run']}-{list(SOURCES).index(name)}", action="k")
         model, trainer = Model(), DistributedTrainerReplicated(argument["towers"], steps_per_call=3)
         config = TrainConfig(

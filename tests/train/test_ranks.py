@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.train.rank_script import exchange
+from tests.train.rank_script import exchange, many_sums
 from tests.train.ranks_of_a_test import run_ranks
 from towerpack.train.ranks import OneRank
 
@@ -28,3 +28,12 @@ def test_messages_and_variables_arrive_as_they_were(tmp_path):
         assert other["text"] == f"rank {rank}"  # strings are not copied
         for key in chief.keys() - {"text"}:
             assert other[key] == chief[key], key
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("tensors, size, steps", [(300, 10, 200), (200, 1 << 16, 3)])
+def test_many_sums_at_once_all_arrive(tensors, size, steps, tmp_path):
+    argument = {"tensors": tensors, "size": size, "steps": steps}
+    found = run_ranks(many_sums, 2, argument, directory=tmp_path, seconds=800)
+    assert found == [2 * tensors * sum(range(steps))] * 2

@@ -236,9 +236,8 @@ class StepBuilder:
         return bool(self._writes_summaries)
 
     def _summaries(self, fetches: tuple[str, ...]) -> Any:
-        jit = self.trainer.options.jit is True
-        wanted = ALL_SUMMARIES in fetches and self.trainer.is_chief  # which alone collects them
-        if wanted and (not jit or self.writes_summaries()):
+        jit, wanted = self.trainer.options.jit is True, ALL_SUMMARIES in fetches
+        if wanted and self.trainer.is_chief and (not jit or self.writes_summaries()):
             return self.writer.recording(self.step_counter)
         return silenced()
 

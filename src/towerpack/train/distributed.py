@@ -25,13 +25,19 @@ class DistributedTrainerReplicated(SingleCostTrainer):
     `towerpack launch` starts the ranks, or a scheduler does; without one, the same script trains
     here alone. Every tower of every rank uses a batch of its own in each step, and all apply the
     same gradients, averaged over all datapoints: R ranks of T towers train like one process of
-    R * T towers, on the same stream of batches. A checkpoint is that of one process, and a run
-    resumes on any number of ranks.
+    R * T towers, on the same stream of batches. Only stateful random operations, such as
+    `tf.random.normal`, draw other numbers than there. Equal seeds and equal R and T give equal
+    runs. A checkpoint is that of one process, and a run resumes on any number of ranks.
 
     Callbacks run on the chief (rank 0), except those with `chief_only = False`. What they change in
-    scalar variables, and what they stop, reaches all ranks before the next call; other variables at
-    the next epoch. A rank that fails ends its process, and the launcher restarts all of them from
-    the last checkpoint.
+    scalar variables that are not trained, and what they stop, reaches all ranks before the next
+    call; other variables at the next epoch. What differs from the chief's variables is overruled
+    then. State that layers update, such as moving averages, is the chief's on all ranks after the
+    steps of each epoch.
+
+    The ranks must run the same program on the same data: what differs is reported before the first
+    step. A rank that fails ends its process, and the launcher restarts all of them from the last
+    checkpoint. XLA cannot compile steps of several ranks, so `jit=True` is refused.
 
     Args:
         gpus: the towers of each rank, as for `SyncMultiGPUTrainer`.

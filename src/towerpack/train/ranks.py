@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 SIGNALS = 12  # the most numbers that each rank contributes to an agreement
 CLOCK = SIGNALS + 1  # the column of the time, after what they agree on and the signals
+IN_FLIGHT = 16  # sums that are computed at once: enough to hide the latency of each
 WORD = 4  # bytes: what is no number travels as int32, and sums with zeros are exact
 NAMED = 5  # in an error: the differences between two ranks
 
@@ -140,11 +141,15 @@ class Ranks(OneRank):
         """The sums of tensors over all ranks, in the graph that is being traced."""
 
         def reduce() -> list[Any]:
-            # A tensor from outside has no device that the strategy would accept.
-            own = [tf.nest.map_structure(tf.identity, x, expand_composites=True) for x in tensors]
             replica, add = tf.distribute.get_replica_context(), tf.distribute.ReduceOp.SUM
-            # One by one: TensorFlow would join a list into one message again.
-            return [replica.all_reduce(add, x) for x in own]
+            sums: list[Any] = []
+            for tensor in tensors:  # one by one, or TensorFlow would join them into one message
+                earlier = sums[len(sums) - IN_FLIGHT] if len(sums) >= IN_FLIGHT else ()
+                with tf.control_dependencies(tf.nest.flatten(earlier, expand_composites=True)):
+                    # A tensor from outside has no device that the strategy would accept.
+                    own = tf.nest.map_structure(tf.identity, tensor, expand_composites=True)
+                sums.append(replica.all_reduce(add, own))
+            return sums
 
         return list(self.strategy.run(reduce))
 

@@ -60,7 +60,9 @@ class StepScheduler:
             ).astype(int)
             codes, ended, free = table[:, 0].tolist(), bool(table[:, 1].any()), table[:, 2].min()
             mode, steps, rows = table[0, 3:6].tolist()  # as the chief measured
-            plan = plan._replace(mode=MODES[mode], steps=max(1, min(steps, free)), rows=rows)
+            steps = max(1, min(steps, int(free)))
+            enough = min(plan.enough, steps)
+            plan = plan._replace(mode=MODES[mode], steps=steps, rows=rows, enough=enough)
             trainer.runner.catch_up(table[:, 6].max())
             if (table[:, 7] != table[0, 7]).any():
                 self.scalars.copy_from_chief()
