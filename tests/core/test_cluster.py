@@ -203,3 +203,22 @@ def test_without_a_supervisor_nothing_happens():
     progress = Progress({})
     progress.beat(1)
     progress.finish()
+
+
+def test_a_rank_that_waits_for_others_has_no_deadline(tmp_path):
+    """One of the others is slow, and its own beats show that it makes progress."""
+    path = tmp_path / "beats"
+    path.write_bytes(bytes(BEAT.size))
+    progress = Progress({PROGRESS: str(path)})
+    with progress.waiting():
+        assert read_beat(path) is None  # before the first step
+    progress.keep_alive()
+    assert read_beat(path) is None
+    progress.beat(7)
+    _, before = read_beat(path)
+    with progress.waiting():
+        assert read_beat(path)[0] == FINISHED
+    step, after = read_beat(path)
+    assert step == 7 and after > before
+    progress.keep_alive()
+    assert read_beat(path) > (step, after)

@@ -70,6 +70,11 @@ class FlowInput(InputSource):
     def _running(self) -> bool:
         raise NotImplementedError
 
+    @property
+    def own_flow(self) -> DataFlow:
+        """The flow that this process reads: `flow`, or its share of it."""
+        return self._part.flow
+
     def setup(self, signature: Any) -> None:
         self.close()
         super().setup(signature)

@@ -222,8 +222,7 @@ class Trainer(Closing):
                 "%s has %d variables of its own, such as %s", type(self).__name__, len(own), own[0]
             )
         self.monitors = Monitors(monitors if self.is_chief else [])
-        callbacks = [*self._own_callbacks, *callbacks]
-        self.callbacks = Callbacks([cb for cb in callbacks if self.is_chief or not cb.chief_only])
+        self.callbacks = Callbacks([*self._own_callbacks, *callbacks], self.is_chief)
         self.callbacks.setup_graph(self)
 
     def initialize(self, session_init: ModelLoader | None = None) -> None:
@@ -284,7 +283,8 @@ class Trainer(Closing):
                 if stopped.any():
                     raise StopTraining(self.stop_request.reason or "a callback asked for it")
                 self._settle()
-                self.clock = EpochClock(callbacks, getattr(self.input_source, "flow", None))
+                flow = getattr(self.input_source, "own_flow", None)
+                self.clock = EpochClock(callbacks, flow, self.ranks)
                 while self.epoch_num < max_epoch or self._within_epoch:
                     if not self._within_epoch:
                         self.epoch_num, self.local_step = self.epoch_num + 1, -1
@@ -420,7 +420,8 @@ class Trainer(Closing):
             action()
         within_epoch = 0 <= self.local_step < self.steps_per_epoch - 1
         if self.ranks.size == 1 or not within_epoch:  # otherwise the ranks agree on the next call
-            self.leave_if_asked(self.ranks.agree(self.stop_request.code)[:, 0].tolist())
+            codes = self.ranks.agree(self.stop_request.code, what="an epoch's events")
+            self.leave_if_asked(codes[:, 0].tolist())
 
     def leave_if_asked(self, codes: Sequence[int]) -> None:
         """Ends training, between two steps, if a rank was asked to; callbacks may save.

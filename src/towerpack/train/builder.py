@@ -122,11 +122,19 @@ class StepBuilder:
         return StepResult(
             cost=tf.cast(cost, tf.float64),
             weights=changed(trainer.store.trainable().values(), main.gradients),
-            fetched={
-                name: summaries if name == ALL_SUMMARIES else main.handle.get_tensor(name)
-                for name in fetches
-            },
+            fetched=self._fetched(main, fetches, summaries),
         )
+
+    def _fetched(self, main: BuiltTower, names: Sequence[str], summaries: Any) -> dict[str, Any]:
+        """The tensors of these names; those that only the chief's first tower has, only there."""
+        found = {}
+        for name in names:
+            try:
+                found[name] = summaries if name == ALL_SUMMARIES else main.handle.get_tensor(name)
+            except KeyError:
+                if self.trainer.is_chief:
+                    raise
+        return found
 
     def updates(self, inputs: Sequence[Sequence[Any]]) -> tuple[list[BuiltTower], Any]:
         """Adds what a step changes; returns the towers, and the sum of their costs."""

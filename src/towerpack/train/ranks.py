@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +28,7 @@ from towerpack._tensorflow import tf, v1
 from towerpack.core.checksum import crc32c
 from towerpack.core.cluster import Cluster, RanksDiffer, progress
 from towerpack.dataflow.parallel.share import Share
+from towerpack.tower.determinism import op_determinism_enabled
 from towerpack.tower.gradproc import scaled
 from towerpack.train.packing import open_size, packed_sum
 
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from towerpack.train.builder import BuiltTower
 
 SIGNALS = 12  # the most numbers that each rank contributes to an agreement
+CLOCK = SIGNALS + 1  # the column of the time, after what they agree on and the signals
 IN_FLIGHT = 16  # sums that are computed at once: enough to hide the latency of each
 WORD = 4  # bytes: what is no number travels as int32, and sums with zeros are exact
 NAMED = 5  # in an error: the differences between two ranks
@@ -42,6 +46,23 @@ class OneRank:
     """A run of one process: nothing to add up, and nothing to agree on."""
 
     rank, size = 0, 1
+
+    hosts: Sequence[str] = ()
+    """The host of each rank; empty if there is one rank."""
+
+    waited = 0.0
+    """Seconds that this rank has spent in `agree` so far, most of them waiting for the others."""
+
+    def now(self) -> float:
+        """A time in seconds that is the same on all ranks: they act together at an interval.
+
+        Of several ranks it is the chief's time at the last agreement.
+        """
+        return time.monotonic()
+
+    def seconds_in_sums(self) -> float:
+        """The seconds that the steps have spent in the sums over all ranks so far."""
+        return 0.0
 
     @property
     def is_chief(self) -> bool:
@@ -78,7 +99,7 @@ class OneRank:
         """The values of all ranks, in their order."""
         return [value]
 
-    def from_chief(self, value: Any) -> Any:
+    def from_chief(self, value: Any, what: str = "what the chief knows") -> Any:
         """The chief's value, which is JSON."""
         return value
 
@@ -105,9 +126,12 @@ class Ranks(OneRank):
         self.average, self.half = average, half
         self.strategy = joined(cluster)
         # Traced here, before the user's code: the first collectives of all ranks are these.
-        table = tf.TensorSpec([self.size, SIGNALS + 1], tf.float64)
+        table = tf.TensorSpec([self.size, SIGNALS + 2], tf.float64)
         self._sum_signals = self._sum_function(table)
         self._sum_bits = self._sum_function(tf.TensorSpec([None], tf.int32))
+        self._now = 0.0
+        self._in_sums = tf.Variable(0.0, trainable=False, dtype=tf.float64)
+        self.hosts = [n.decode() for n in self.gather(socket.gethostname().encode(), "the hosts")]
 
     def _sum_function(self, spec: Any) -> Any:
         function = tf.function(lambda x: self.sum([x])[0], autograph=False, input_signature=[spec])
@@ -168,7 +192,7 @@ class Ranks(OneRank):
             kinds.append(tf.bfloat16 if self.half else tf.float64 if double else tf.float32)
         numbers = [tf.cast(cost, tf.float32), weight]
         kinds += [tf.float32, tf.float32]
-        *total, cost, all_weights = packed_sum(self.sum, [*weighted, *numbers], kinds)
+        *total, cost, all_weights = packed_sum(self._timed_sum, [*weighted, *numbers], kinds)
         factor = (1.0 if self.average else float(self.size)) / all_weights
         means = iter([scaled(gradient, factor) for gradient in total])
         summed = [[(next(means), v) for _, v in pairs] for pairs in towers[0].gradients]
@@ -182,11 +206,38 @@ class Ranks(OneRank):
 
         return [with_means(tower) for tower in towers], tf.cast(cost, tf.float64)
 
+    def _timed_sum(self, tensors: Sequence[Any]) -> list[Any]:
+        """`sum`, with its seconds added up: the rank for which the others wait has the fewest.
+
+        They are not known with op determinism, under which TensorFlow refuses to read the time.
+        """
+        if op_determinism_enabled():
+            return self.sum(tensors)
+        with tf.control_dependencies(tf.nest.flatten(tensors, expand_composites=True)):
+            begun = tf.timestamp()
+        with tf.control_dependencies([begun]):
+            tensors = tf.nest.map_structure(tf.identity, list(tensors), expand_composites=True)
+        summed = self.sum(tensors)
+        with tf.control_dependencies(tf.nest.flatten(summed, expand_composites=True)):
+            seconds = tf.timestamp() - begun
+        # Not `assign_add`, by which a trainer would find the variable and save it.
+        tf.raw_ops.AssignAddVariableOp(resource=self._in_sums.handle, value=seconds)
+        return summed
+
+    def seconds_in_sums(self) -> float:
+        return float(self._in_sums.numpy())
+
+    def now(self) -> float:
+        return self._now
+
     def agree(self, *signals: float, what: str = "a value") -> np.ndarray:
-        table = np.zeros([self.size, SIGNALS + 1])
+        table = np.zeros([self.size, SIGNALS + 2])
         table[self.rank, : len(signals) + 1] = [zlib.crc32(what.encode()), *signals]
-        progress.arrive()
-        found = self._sum_signals(tf.constant(table)).numpy()
+        table[self.rank, CLOCK] = begun = time.monotonic()
+        with progress.waiting():
+            found = self._sum_signals(tf.constant(table)).numpy()
+        self.waited += time.monotonic() - begun
+        self._now = float(found[0, CLOCK])
         if (found[:, 0] != found[0, 0]).any():
             names = self._gather(what.encode(), WORD * SIGNALS)
             places = [f"{n.rstrip(bytes(1)).decode()} on rank {r}" for r, n in enumerate(names)]
@@ -208,9 +259,9 @@ class Ranks(OneRank):
         words = self._sum_bits(tf.constant(table.view(np.int32).ravel())).numpy()
         return [row.tobytes() for row in words.view(np.uint8).reshape(self.size, width)]
 
-    def from_chief(self, value: Any) -> Any:
+    def from_chief(self, value: Any, what: str = "what the chief knows") -> Any:
         message = json.dumps(value).encode() if self.is_chief else b""
-        return json.loads(self.gather(message, "what the chief knows")[0])
+        return json.loads(self.gather(message, what)[0])
 
     def copy_from_chief(self, variables: Mapping[str, Any]) -> list[str]:
         copied = [n for n, v in variables.items() if v.dtype != tf.string and all(v.shape)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -76,7 +77,7 @@ class TowerTrainer(Trainer):
             raise ValueError("jit=True works on one device; expected jit=False on several")
         scaling = self.options.scaling
         self.loss_scale = None if scaling is None else LossScale(self.store, scaling)
-        self.device_names = device_names(self.replication.devices)
+        self.device_names = device_names(self.replication.devices) * self.ranks.size
         self.runs_many = type(self).run_step is TowerTrainer.run_step
         self.stores = [self.store]
         self.scheduler = StepScheduler(self)
@@ -200,6 +201,7 @@ class TowerTrainer(Trainer):
             **super().configuration(),
             "towers": self.replication.count,
             "ranks": self.ranks.size,
+            **({"hosts": dict(Counter(self.ranks.hosts))} if self.ranks.hosts else {}),
             "parameters": sum(int(v.shape.num_elements()) for v in self.store.trainable().values()),
         }
 
