@@ -1,0 +1,71 @@
+"""The example of docs/distributed.md as the tests of schedulers run it, and what it returned."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "distributed.py"
+LAUNCH = [sys.executable, "-m", "towerpack", "launch"]
+EPOCHS = 12
+SECONDS = 240.0  # for anything that is sure to happen, on a machine as busy as it may be
+
+# `make test-clusters` installs what the tests need, and sets the variable.
+only_if_asked = pytest.mark.skipif(
+    "TOWERPACK_CLUSTERS" not in os.environ, reason="only `make test-clusters` runs it"
+)
+
+
+def needs(*programs: str) -> pytest.MarkDecorator:
+    missing = [name for name in programs if shutil.which(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} is not installed")
+
+
+def example(directory: Path, epochs: int = EPOCHS) -> list[str]:
+    """The script and its arguments: the run of `directory`."""
+    return [str(EXAMPLE), "--logdir", str(directory), "--epochs", str(epochs)]
+
+
+def run(command: Sequence[str], environ: Mapping[str, str] | None = None) -> str:
+    """Runs a program to its end, and returns what it printed, errors included."""
+    done = subprocess.run(
+        command,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def wait_until(condition: Callable[[], Any], what: Callable[[], str] = str) -> None:
+    """Waits for something that is sure to happen; `what` describes what there is instead."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.1)
+
+
+def records(directory: Path) -> list[dict[str, Any]]:
+    """What the chief has recorded after each epoch so far."""
+    path = directory / "stats.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def result(directory: Path) -> tuple[int, float, float]:
+    """The last step of a run, and two numbers that every earlier step has influenced."""
+    last = records(directory)[-1]
+    return last["global_step"], last["cost"], last["validation_error"]
