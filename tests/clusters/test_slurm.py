@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import slurm as cluster
-from tests.clusters.running import EPOCHS, LAUNCH, example, only_if_asked, records, result, run
-from tests.clusters.running import wait_until
+from tests.clusters.running import (
+    EPOCHS,
+    LAUNCH,
+    example,
+    only_if_asked,
+    records,
+    result,
+    wait_until,
+)
 
 pytestmark = [only_if_asked, *cluster.needs_slurm, pytest.mark.timeout(900)]
 PYTHON = [sys.executable]
@@ -20,14 +27,6 @@ PYTHON = [sys.executable]
 def slurm(tmp_path_factory):
     with cluster.running(tmp_path_factory.mktemp("slurm")) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory):
-    """The result of two ranks that nothing disturbs."""
-    directory = tmp_path_factory.mktemp("expected")
-    run([*LAUNCH, "--nproc", "2", *example(directory / "run")])
-    return result(directory / "run")
 
 
 def reached(directory: Path, epoch: int) -> bool:
