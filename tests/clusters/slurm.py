@@ -155,4 +155,3 @@ def _end(daemon: subprocess.Popen) -> None:
     except subprocess.TimeoutExpired:
         daemon.kill()
         raise
-

@@ -31,6 +31,13 @@ def launch(
     rendezvous_timeout: Annotated[
         float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait for other nodes.")
     ] = 900.0,
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Run all ranks on the Ray cluster of RAY_ADDRESS.")
+    ] = False,
+    elastic: Annotated[
+        str | None,
+        typer.Option(metavar="MIN:MAX", help="With --ray: as many ranks as it can place."),
+    ] = None,
     max_restarts: Annotated[
         int, typer.Option(min=0, help="How often all ranks are started again.")
     ] = 3,
@@ -59,6 +66,17 @@ def launch(
     name = command[0] if module else Path(command[0]).stem
     if not module and not Path(command[0]).is_file():
         raise typer.BadParameter(f"expected a script, received {command[0]!r}: no such file")
+    logs = log_dir or Path("train_log", f"{name}-ranks")
+    if ray or elastic:
+        from towerpack.launch.ray import RayLauncher
+
+        if not ray or any((nnodes, node_rank, rendezvous)):
+            raise typer.BadParameter("expected --elastic only with --ray, which finds the nodes")
+        low, high = _elastic_limits(elastic) if elastic else (nproc, nproc)
+        limits = f"--max-restarts={max_restarts}", f"--hang-timeout={hang_timeout}"
+        options = [*limits, f"--log-dir={logs}", *(["-m"] if module else []), *command]
+        launcher = RayLauncher(options, low, high, max_restarts, rendezvous_timeout)
+        raise typer.Exit(launcher.run(logs))
     node = find_node(nnodes, node_rank, rendezvous, name, os.environ)
     restarts = Restarts(max_restarts)
     meeting: Meeting
@@ -69,5 +87,11 @@ def launch(
     else:
         meeting = OtherNode(node.rendezvous, node.job, node.count, rendezvous_timeout)
     python = [sys.executable, *(["-m"] if module else []), *command]
-    logs = log_dir or Path("train_log", f"{name}-ranks")
     raise typer.Exit(Supervisor(python, nproc, node.rank, meeting, logs, hang_timeout).run())
+
+
+def _elastic_limits(text: str) -> tuple[int, int]:
+    low, _, high = text.partition(":")
+    if not (low.isdecimal() and high.isdecimal() and 1 <= int(low) <= int(high)):
+        raise typer.BadParameter(f"--elastic: expected MIN:MAX, such as 1:4, received {text!r}")
+    return int(low), int(high)

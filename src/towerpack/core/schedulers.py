@@ -22,6 +22,9 @@ BY_HAND = (
     "Start `towerpack launch` once per host, with --nnodes, --node-rank and --rendezvous HOST:PORT"
 )
 
+# Each scheduler is recognized by one of these.
+DECISIVE = ("OMPI_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS", "PMI_RANK", "JOB_COMPLETION_INDEX")
+
 Environment = Mapping[str, str]
 
 
