@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,17 @@ CHUNK = 1 << 16  # bytes of output that are passed on at once; what a pipe holds
 LAST_CHUNKS = 16  # read of a rank that has ended; only a process that left its group writes more
 TAIL = 16_000  # the longest traceback, and the part of the output in which one is searched
 TRACEBACK = "Traceback (most recent call last):"
+
+
+@dataclass
+class _Pipe:
+    """A pipe of a rank: the console that shows it, and the beginning of a line for the log.
+
+    The log gets whole lines, since Python writes a line in pieces, and the chief has two streams.
+    """
+
+    console: str
+    rest: bytes = b""
 
 
 class RankProcess:
@@ -93,12 +105,11 @@ class RankProcess:
         )
         guard.add(self.process.pid)
         self.sentinel = pidfd_of(self.process.pid)
-        # The pipes, and where the content of the chief's is shown.
-        self.pipes: dict[int, str] = {}
+        self.pipes: dict[int, _Pipe] = {}
         for pipe, console in ((self.process.stdout, "stdout"), (self.process.stderr, "stderr")):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
-                self.pipes[pipe.fileno()] = console if cluster.is_chief else ""
+                self.pipes[pipe.fileno()] = _Pipe(console if cluster.is_chief else "")
 
     def _environment(self) -> Mapping[str, str]:
         files = {PROGRESS: str(self._beats), FAILURE: str(self._report)}
@@ -115,15 +126,18 @@ class RankProcess:
             data = os.read(pipe, CHUNK)
         except BlockingIOError:
             return
+        found = self.pipes[pipe]
+        *lines, found.rest = (found.rest + data).rpartition(b"\n")
+        if not data or len(found.rest) > TAIL:
+            lines, found.rest = [*lines, found.rest], b""
+        self._write_log(b"".join(lines))
         if not data:
             del self.pipes[pipe]
-            return
-        self._tail = (self._tail + data)[-TAIL:]
-        self._write_log(data)
-        if self.pipes[pipe]:
-            _show(self.pipes[pipe], data)
+        elif found.console:
+            _show(found.console, data)
 
     def _write_log(self, data: bytes) -> None:
+        self._tail = (self._tail + data)[-TAIL:]
         try:
             self._log.write(data)
         except OSError as error:
@@ -145,10 +159,12 @@ class RankProcess:
         return self.code is not None
 
     def _close(self) -> None:
-        for pipe in list(self.pipes):
+        for pipe, found in list(self.pipes.items()):
             for _ in range(LAST_CHUNKS):
                 if pipe in self.pipes and is_readable(pipe):
                     self.relay(pipe)
+            if pipe in self.pipes:
+                self._write_log(found.rest)
         self.pipes.clear()
         for file in (self.process.stdout, self.process.stderr, self._log):
             if file is not None:

@@ -123,7 +123,9 @@ class OtherNode:
         hello = Hello(self.job, self.nodes, entry)
         connection.sendall(msgspec.json.encode(hello) + b"\n")
         text = f"node 0 is at the rendezvous {self.place}, but not all nodes are ready to start"
-        wait, data = Wait(None if entry.outcome else self.seconds, lambda: text), b""
+        # Node 0 gives up first, because it knows which nodes are missing.
+        limit = None if entry.outcome else self.seconds + SEND_SECONDS
+        wait, data = Wait(limit, lambda: text), b""
         while not data.endswith(b"\n"):
             connection.settimeout(wait.seconds())
             with contextlib.suppress(TimeoutError):

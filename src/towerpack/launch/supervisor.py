@@ -55,17 +55,17 @@ class Supervisor:
         self._between_attempts = True
 
     def run(self) -> int:
-        self.logs.mkdir(parents=True, exist_ok=True)
-        logger.info("the output of each rank is in %s/rank-N.log", self.logs)
-        cores = os.cpu_count() or 1
-        if self.nproc > cores:
-            text = "%d ranks share %d cores, so fewer ranks (--nproc) would be as fast on the CPU"
-            logger.warning(text, self.nproc, cores)
         with (
+            self._signals(),
             tempfile.TemporaryDirectory(prefix="towerpack-launch-") as private,
             contextlib.closing(Guard()) as guard,
-            self._signals(),
         ):
+            self.logs.mkdir(parents=True, exist_ok=True)
+            logger.info("the output of each rank is in %s/rank-N.log", self.logs)
+            cores = os.cpu_count() or 1
+            if self.nproc > cores:
+                text = "%d ranks share %d cores: on the CPU, fewer (--nproc) would be as fast"
+                logger.warning(text, self.nproc, cores)
             try:
                 return self._run(Path(private), guard)
             finally:
