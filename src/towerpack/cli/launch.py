@@ -15,7 +15,9 @@ def launch(
     command: Annotated[
         list[str], typer.Argument(metavar="SCRIPT.py [ARGS]...", help="The script, its arguments.")
     ],
-    nproc: Annotated[int, typer.Option(min=1, help="The number of ranks on this node.")] = 1,
+    nproc: Annotated[
+        int, typer.Option(min=1, help="The number of ranks on this node, or with --ray.")
+    ] = 1,
     module: Annotated[
         bool, typer.Option("-m", "--module", help="SCRIPT.py is a module, as in `python -m`.")
     ] = False,
@@ -70,8 +72,14 @@ def launch(
     if ray or elastic:
         from towerpack.launch.ray import RayLauncher
 
-        if not ray or any((nnodes, node_rank, rendezvous)):
-            raise typer.BadParameter("expected --elastic only with --ray, which finds the nodes")
+        if not ray:
+            raise typer.BadParameter("expected --elastic only with --ray")
+        if nnodes is not None or node_rank is not None or rendezvous is not None:
+            raise typer.BadParameter(
+                "expected --ray without --nnodes, --node-rank and --rendezvous: Ray knows the hosts"
+            )
+        if elastic and nproc != 1:
+            raise typer.BadParameter("expected either --nproc or --elastic, received both")
         low, high = _elastic_limits(elastic) if elastic else (nproc, nproc)
         limits = f"--max-restarts={max_restarts}", f"--hang-timeout={hang_timeout}"
         options = [*limits, f"--log-dir={logs}", *(["-m"] if module else []), *command]

@@ -169,7 +169,7 @@ class RayLauncher:
     def _train(self, job: str, first: int, logs: Path) -> int | None:
         """Runs the launchers to their end; None if the run starts again, with other ranks."""
         ray, size = self._ray, len(self._placed)
-        logger.info("%d ranks start, for each of which Ray has found a host", size)
+        logger.info("Ray has placed %d of at most %d ranks, which start now", size, self.high)
         try:
             place = ray.get(self._placed[0].address.remote())
             environ = {**os.environ, FIRST_ATTEMPT: f"{job}:{first}"}
@@ -237,9 +237,11 @@ class RayLauncher:
         if self._stops:
             return 128 + self._stops[0]
         if self._lost > self.max_restarts:
-            logger.error("the run ends: %d ranks were lost (--max-restarts)", self._lost)
+            logger.error(
+                "the run ends: ranks were lost %d times in all (see --max-restarts)", self._lost
+            )
             return 1
-        logger.info("%d ranks are left; the run starts again", len(self._placed))
+        logger.info("the run starts again; ranks that are left: %d", len(self._placed))
         return None
 
     @contextlib.contextmanager
