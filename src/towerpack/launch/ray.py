@@ -80,9 +80,8 @@ class RankActor:
         return await stdout.read(CHUNK) if stdout else b""
 
     async def wait(self) -> int:
-        """Its exit code, when it has ended."""
-        code = await self._process.wait() if self._process else 0
-        return code if code >= 0 else 128 - code
+        """Its exit status when it has ended, negative for a signal."""
+        return await self._process.wait() if self._process else 0
 
     async def send(self, number: int) -> None:
         if self._process:
@@ -202,6 +201,11 @@ class RayLauncher:
                     sys.stdout.flush()
                 elif ref in exits:
                     rank, ended = exits.pop(ref), ray.get(ref)
+                    if ended < 0 and not (self._stops or grown):
+                        # Its host ends, and Ray with it; or this process was killed alone.
+                        ray.kill(actors[rank])
+                        ray.get(actors[rank].wait.remote())  # raises an error: the rank is lost
+                    ended = 128 - ended if ended < 0 else ended
                     code, failed = code or ended, rank
                     if ended not in (0, *STOPPED):
                         deadline = min(deadline, time.monotonic() + END_SECONDS)
