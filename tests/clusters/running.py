@@ -12,11 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from towerpack.checkpoint import load_checkpoint_vars
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "distributed.py"
 LAUNCH = [sys.executable, "-m", "towerpack", "launch"]
+LINEAR = Path(__file__).with_name("linear.py")
 EPOCHS = 12
 SECONDS = 240.0  # for anything that is sure to happen, on a machine as busy as it may be
 
@@ -69,3 +73,18 @@ def result(directory: Path) -> tuple[int, float, float]:
     """The last step of a run, and two numbers that every earlier step has influenced."""
     last = records(directory)[-1]
     return last["global_step"], last["cost"], last["validation_error"]
+
+
+def check_linear(directory: Path) -> None:
+    """Fails unless a run of `linear.py` has the weights of one process that nothing disturbed.
+
+    Compared after the last epoch of the run, so that no batch was lost or repeated until then.
+    """
+    trained = records(directory)
+    assert [record["epoch_num"] for record in trained] == list(range(1, len(trained) + 1))
+    alone = directory.with_name(f"{directory.name}-alone")
+    run([sys.executable, str(LINEAR), str(alone), str(len(trained))])
+    name = f"model-{trained[-1]['global_step']}"
+    weights, expected = (load_checkpoint_vars(path / name) for path in (directory, alone))
+    for each in ("fc/W", "fc/b"):
+        np.testing.assert_allclose(weights[each], expected[each], atol=1e-5)

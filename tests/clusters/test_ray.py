@@ -6,15 +6,15 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.clusters.running import (
     EXAMPLE,
     LAUNCH,
+    LINEAR,
+    check_linear,
     example,
     only_if_asked,
     records,
@@ -22,12 +22,10 @@ from tests.clusters.running import (
     run,
     wait_until,
 )
-from towerpack.checkpoint import load_checkpoint_vars
 
 cluster_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
 pytestmark = [only_if_asked, pytest.mark.timeout(900), pytest.mark.filterwarnings("default")]
 MEMORY = 100 << 20  # of each host's object store, which stays empty
-LINEAR = Path(__file__).with_name("linear.py")
 ENDLESS = 100_000  # epochs
 
 
@@ -167,14 +165,4 @@ def test_an_elastic_run_continues_without_a_host_and_takes_it_back(hosts, launch
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 143
     assert "Ray has lost a rank" in log.read_text()
-    trained = records(directory)
-    assert [record["epoch_num"] for record in trained] == list(range(1, len(trained) + 1))
-
-    # No batch was lost or repeated: the weights are those of one undisturbed process.
-    alone = tmp_path / "alone"
-    run([sys.executable, str(LINEAR), str(alone), str(len(trained))])
-    name = f"model-{trained[-1]['global_step']}"
-    weights, expected = (load_checkpoint_vars(path / name) for path in (directory, alone))
-    assert {"fc/W", "fc/b"} <= weights.keys()
-    for each in ("fc/W", "fc/b"):
-        np.testing.assert_allclose(weights[each], expected[each], atol=1e-5)
+    check_linear(directory)

@@ -59,10 +59,11 @@ def launch(
     import os
     import sys
 
+    from towerpack.core.schedulers import find_place
     from towerpack.launch.node0 import Node0
     from towerpack.launch.nodes import find_node
     from towerpack.launch.rendezvous import OneNode, OtherNode
-    from towerpack.launch.restarts import Meeting, Restarts
+    from towerpack.launch.restarts import FIRST_ATTEMPT, Meeting, Restarts
     from towerpack.launch.supervisor import Supervisor
 
     name = command[0] if module else Path(command[0]).stem
@@ -86,6 +87,10 @@ def launch(
         launcher = RayLauncher(options, low, high, max_restarts, rendezvous_timeout)
         raise typer.Exit(launcher.run(logs))
     node = find_node(nnodes, node_rank, rendezvous, name, os.environ)
+    place = find_place(os.environ)
+    if place is not None and place.source.startswith("Slurm"):  # which may start the job again
+        begin = place.attempt * (max_restarts + 1)
+        os.environ.setdefault(FIRST_ATTEMPT, f"{place.job}:{begin}")
     restarts = Restarts(max_restarts)
     meeting: Meeting
     if node.count == 1:
