@@ -25,7 +25,7 @@ def test_the_help_lists_the_options():
         ([], "Missing argument"),
         (["missing.py"], "expected a script, received 'missing.py': no such file"),
         (["."], "expected a script, received '.': no such file"),
-        (["--nproc", "0", "missing.py"], "0 is not in the range x>=1"),
+        (["--nproc", "0", "missing.py"], "Invalid value for '--nproc'"),
         (["--unknown", "missing.py"], "No such option"),
     ],
 )

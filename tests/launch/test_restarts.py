@@ -39,6 +39,11 @@ def test_back_off_and_the_last_restart():
     assert found[-1].end == "7 of 7 restarts (--max-restarts) are used"
 
 
+def test_restarts_that_help_are_not_delayed():
+    found = plans(9, *[failed(CRASH, began=True)] * 5, *[failed(CRASH)] * 3)
+    assert [plan.delay for plan in found[1:]] == [1, 1, 1, 1, 1, 1, 2, 4]
+
+
 def test_two_starts_have_different_names():
     assert plans(0)[0].token != plans(0)[0].token
 

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.launch.launched import PRELUDE, eventually
+from towerpack.launch.supervisor import GRACE_SECONDS
 
 COUNT = """
 signals = []
@@ -85,19 +86,21 @@ def test_the_second_signal_reaches_them_too_and_the_third_kills_them(launch):
 
 
 def test_a_signal_between_two_attempts_ends_the_run(launch):
-    run = launch("progress.beat(1)\nsys.exit(3)", "--max-restarts", 30)
+    run = launch("sys.exit(3)", "--max-restarts", 30)
     eventually(lambda: "start again in 4 s: attempt 3" in run.err)
     run.process.send_signal(signal.SIGTERM)
     assert run.wait() == 143
     assert "attempt 3, rank" not in run.log(0)
 
 
-def test_a_rank_that_fails_after_a_signal_is_reported(launch):
-    code = COUNT + "if rank == 1:\n    raise OSError('disk')\nsys.exit(128 + signals[0])"
-    run = launch(code, "--nproc", 2)
+def test_a_rank_that_fails_after_a_signal_is_reported_and_does_not_end_the_others(launch):
+    seconds = GRACE_SECONDS + 1
+    code = COUNT + f"if rank == 1:\n    raise OSError('disk')\ntime.sleep({seconds})\n"
+    run = launch(code + "note('saved')\nsys.exit(128 + signals[0])", "--nproc", 2)
     ready(run)
     run.process.send_signal(signal.SIGTERM)
     assert run.wait() == 1
+    assert run.note("saved") == ""
     assert "OSError: disk" in run.err
     assert "attempt 1" not in run.err
 

@@ -96,8 +96,8 @@ def test_all_ranks_start_again_with_new_ports(launch):
         """
         note(f"{rank}-{attempt}", json.dumps([cluster.addresses, cluster.token]))
         progress.beat(attempt)
-        if attempt < 2:
-            if rank == 1 - attempt:  # another rank each time
+        if not attempt:
+            if rank:
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(1000)
         """,
@@ -105,19 +105,18 @@ def test_all_ranks_start_again_with_new_ports(launch):
         2,
     )
     assert run.wait() == 0, run.err
-    notes = [[json.loads(run.note(f"{rank}-{i}")) for rank in (0, 1)] for i in range(3)]
+    notes = [[json.loads(run.note(f"{rank}-{i}")) for rank in (0, 1)] for i in range(2)]
     for first, second in notes:
         assert first == second
     addresses = [set(attempt[0][0]) for attempt in notes]
-    assert addresses[0] != addresses[1] != addresses[2]
+    assert addresses[0] != addresses[1]
     tokens = [attempt[0][1] for attempt in notes]
-    assert [token.rpartition("-")[2] for token in tokens] == ["0", "1", "2"]
+    assert [token.rpartition("-")[2] for token in tokens] == ["0", "1"]
     assert len({token.rpartition("-")[0] for token in tokens}) == 1
-    for rank, attempt in ((1, 1), (0, 2)):
-        assert f"rank {rank} on host" in run.err
-        assert f"all ranks start again in {attempt} s: attempt {attempt}" in run.err
+    assert "rank 1 on host" in run.err
     assert "was killed by SIGKILL: probably out of memory" in run.err
-    assert "attempt 2, rank 1 of 2" in run.log(1)
+    assert "all ranks start again in 1 s: attempt 1" in run.err
+    assert "attempt 1, rank 1 of 2" in run.log(1)
 
 
 def test_restarts_are_limited(launch):
@@ -189,6 +188,7 @@ def test_the_cause_is_shown_first_and_what_follows_from_it_is_not_blamed(launch)
 def test_an_error_that_the_script_caught_is_no_failure(launch):
     run = launch("progress.report_failure(ValueError('x'), secondary=False)")
     assert run.wait() == 0, run.err
+    assert "attempt 1" not in run.err
 
 
 def test_what_a_rank_starts_does_not_report_in_its_place(launch, tmp_path):

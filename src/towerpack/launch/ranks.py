@@ -28,6 +28,7 @@ from towerpack.core.processes import (
     NO_DESCRIPTOR,
     describe_exit,
     is_readable,
+    is_stopped,
     killed_with_parent,
     pidfd_of,
 )
@@ -185,6 +186,11 @@ class RankProcess:
         if self.code is None:
             self.killed = True
             self._kill_group()
+
+    def describe_kill(self) -> str:
+        """The state in which it is killed, in words."""
+        state = "a signal had stopped it" if is_stopped(self.process.pid) else "it still ran"
+        return f"rank {self.cluster.rank} on host {self.host} was killed: {state}"
 
     def _kill_group(self) -> None:
         try:

@@ -259,7 +259,7 @@ class Trainer(Closing):
 
         A restored run continues in its own epoch, or in the next if that one was complete.
         """
-        self._begin(steps_per_epoch, starting_epoch, max_epoch)
+        self._begin(steps_per_epoch, self.ranks.from_chief(starting_epoch), max_epoch)
         self.monitors.open(run_info(self))
         callbacks, error, failed = self.callbacks, None, False
         try:

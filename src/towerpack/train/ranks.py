@@ -20,7 +20,7 @@ import numpy as np
 
 from towerpack._cluster import RanksDiffer, joined
 from towerpack._tensorflow import tf
-from towerpack.core.cluster import Cluster
+from towerpack.core.cluster import Cluster, progress
 from towerpack.dataflow.parallel.share import Share
 from towerpack.tower.gradproc import scaled
 
@@ -166,6 +166,7 @@ class Ranks(OneRank):
     def agree(self, *signals: float) -> np.ndarray:
         table = np.zeros([self.size, SIGNALS])
         table[self.rank, : len(signals)] = signals
+        progress.arrive()
         return self._sum_signals(tf.constant(table)).numpy()[:, : len(signals)]
 
     def gather(self, value: bytes) -> list[bytes]:
