@@ -115,15 +115,19 @@ def test_ray_runs_ranks(hosts, expected, tmp_path):
     assert result(tmp_path / "run") == expected
 
 
-def test_a_killed_rank_costs_nothing(launch, expected, tmp_path):
-    directory = tmp_path / "run"
+@pytest.mark.parametrize(
+    ("victim", "message"), [("rank", "was killed by SIGKILL"), ("actor", "Ray has lost a rank")]
+)
+def test_a_killed_process_costs_nothing(launch, expected, tmp_path, victim, message):
+    directory, log = tmp_path / "run", tmp_path / "launch.log"
     process = launch("--nproc", "2", *example(directory))
-    wait_until(lambda: epochs(directory) >= 2, (tmp_path / "launch.log").read_text)
-    os.kill(max(script_processes(tmp_path)), signal.SIGKILL)
+    wait_until(lambda: epochs(directory) >= 2, log.read_text)
+    found = ranks(tmp_path)
+    trains = max(script_processes(tmp_path))
+    actor = found[found[trains]]
+    os.kill(trains if victim == "rank" else actor, signal.SIGKILL)
     assert process.wait() == 0
-    log = (tmp_path / "launch.log").read_text()
-    assert "was killed by SIGKILL" in log
-    assert "attempt 1" in log
+    assert message in log.read_text()
     assert result(directory) == expected
 
 
@@ -165,4 +169,5 @@ def test_an_elastic_run_continues_without_a_host_and_takes_it_back(hosts, launch
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 143
     assert "Ray has lost a rank" in log.read_text()
+    assert log.read_text().count("resuming from") == 2
     check_linear(directory)

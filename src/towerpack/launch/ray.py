@@ -197,8 +197,9 @@ class RayLauncher:
                 if ref == output:
                     data = ray.get(ref)
                     output = actors[0].read.remote() if data else None
-                    sys.stdout.buffer.write(data)
-                    sys.stdout.flush()
+                    with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed
+                        sys.stdout.buffer.write(data)
+                        sys.stdout.flush()
                 elif ref in exits:
                     rank, ended = exits.pop(ref), ray.get(ref)
                     if ended < 0 and not (self._stops or grown):
@@ -206,8 +207,9 @@ class RayLauncher:
                         ray.kill(actors[rank])
                         ray.get(actors[rank].wait.remote())  # raises an error: the rank is lost
                     ended = 128 - ended if ended < 0 else ended
-                    code, failed = code or ended, rank
+                    code = code or ended
                     if ended not in (0, *STOPPED):
+                        failed = rank
                         deadline = min(deadline, time.monotonic() + END_SECONDS)
                 elif self._take(ref) and not grown:
                     logger.info("Ray can place another rank: all save, and start again with it")
