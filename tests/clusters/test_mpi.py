@@ -13,7 +13,7 @@ from tests.clusters.running import example, needs, only_if_asked, result, run
 OPEN_MPI = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 MPICH = ["mpirun.mpich"]
 
-pytestmark = [only_if_asked, pytest.mark.timeout(600)]
+pytestmark = [only_if_asked, pytest.mark.timeout(3600)]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from tests.clusters.running import (
 )
 
 cluster_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
-pytestmark = [only_if_asked, pytest.mark.timeout(900), pytest.mark.filterwarnings("default")]
+pytestmark = [only_if_asked, pytest.mark.timeout(3600), pytest.mark.filterwarnings("default")]
 MEMORY = 100 << 20  # of each host's object store, which stays empty
 ENDLESS = 100_000  # epochs
 

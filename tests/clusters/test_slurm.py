@@ -21,7 +21,7 @@ from tests.clusters.running import (
     wait_until,
 )
 
-pytestmark = [only_if_asked, *cluster.needs_slurm, pytest.mark.timeout(900)]
+pytestmark = [only_if_asked, *cluster.needs_slurm, pytest.mark.timeout(3600)]
 PYTHON = [sys.executable]
 
 
