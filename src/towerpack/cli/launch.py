@@ -16,6 +16,10 @@ def launch(
         list[str], typer.Argument(metavar="SCRIPT.py [ARGS]...", help="The script, its arguments.")
     ],
     nproc: Annotated[int, typer.Option(min=1, help="The number of ranks on this node.")] = 1,
+    servers: Annotated[
+        int,
+        typer.Option(min=0, help="Ranks that are parameter servers, of all nodes together."),
+    ] = 0,
     module: Annotated[
         bool, typer.Option("-m", "--module", help="SCRIPT.py is a module, as in `python -m`.")
     ] = False,
@@ -58,6 +62,11 @@ def launch(
     if not module and not Path(command[0]).is_file():
         raise typer.BadParameter(f"expected a script, received {command[0]!r}: no such file")
     node = find_node(nnodes, node_rank, rendezvous, name, os.environ)
+    if servers and nproc * node.count < servers + 2:
+        raise typer.BadParameter(
+            f"expected at least {servers + 2} ranks for a chief, {servers} parameter servers and a "
+            f"worker, received {nproc * node.count}; raise --nproc"
+        )
     restarts = Restarts(max_restarts)
     meeting: Meeting
     if node.count == 1:
@@ -68,4 +77,5 @@ def launch(
         meeting = OtherNode(node.rendezvous, node.job, node.count, rendezvous_timeout)
     python = [sys.executable, *(["-m"] if module else []), *command]
     logs = log_dir or Path("train_log", f"{name}-ranks")
-    raise typer.Exit(Supervisor(python, nproc, node.rank, meeting, logs, hang_timeout).run())
+    supervisor = Supervisor(python, nproc, node.rank, meeting, logs, hang_timeout, servers)
+    raise typer.Exit(supervisor.run())

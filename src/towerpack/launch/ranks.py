@@ -69,6 +69,7 @@ class RankProcess:
         self, command: Sequence[str], cluster: Cluster, host: str, log: Path, private: Path
     ):
         self.cluster, self.host, self.path = cluster, host, log
+        self._command, self._private = command, private
         self.killed = False  # by this process, because of another rank
         self._asked = False  # to end, by this process
         self._hung_at: float | None = None
@@ -103,6 +104,11 @@ class RankProcess:
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
                 self.pipes[pipe.fileno()] = console
+
+    def again(self) -> RankProcess:
+        """The same rank in a new process."""
+        self._report.unlink(missing_ok=True)
+        return RankProcess(self._command, self.cluster, self.host, self.path, self._private)
 
     def _environment(self) -> Mapping[str, str]:
         files = {PROGRESS: str(self._beats), FAILURE: str(self._report)}

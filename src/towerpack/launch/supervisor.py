@@ -24,6 +24,7 @@ from towerpack.launch.ranks import STOP_SIGNALS, Failure, RankProcess
 GRACE_SECONDS = 2.0  # for the peers of a failed rank to report what they see of it
 POLL_SECONDS = 0.2  # only where a process has no pidfd
 LONGEST_BACK_OFF = 30.0
+MOST_REVIVALS = 10  # of workers of parameter servers, in an attempt; then all ranks start again
 
 
 class RendezvousError(RuntimeError):
@@ -150,9 +151,10 @@ class Supervisor:
         meeting: Meeting,
         logs: Path,
         hang_seconds: float,
+        servers: int = 0,
     ):
         self.command, self.nproc, self.node, self.meeting = command, nproc, node, meeting
-        self.logs, self.hang_seconds = logs, hang_seconds
+        self.logs, self.hang_seconds, self.servers = logs, hang_seconds, servers
         self.host = socket.gethostname()
         self._ranks: list[RankProcess] = []
         self._stops: list[int] = []  # the signals that were received
@@ -195,12 +197,14 @@ class Supervisor:
         """Runs all ranks of this host to their end."""
         addresses = tuple(address for node in plan.addresses for address in node)
         first = sum(len(node) for node in plan.addresses[: self.node])
-        self._ranks = []
+        self._ranks, self._revivals = [], 0
         for rank in range(first, first + self.nproc):
             if self._stops:
                 break
             log = self.logs / f"rank-{rank}.log"
-            cluster = Cluster(addresses, rank, "towerpack launch", plan.token, plan.attempt)
+            cluster = Cluster(
+                addresses, rank, "towerpack launch", plan.token, plan.attempt, self.servers
+            )
             self._ranks.append(RankProcess(self.command, cluster, self.host, log, private))
         if self._stops:  # a rank that was being started did not receive it
             self._kill_all()
@@ -212,14 +216,37 @@ class Supervisor:
         """Returns when all ranks have ended; kills the others some time after one has failed."""
         deadline: float | None = None  # the end of the grace period
         while running := [rank for rank in self._ranks if not rank.poll()]:
+            if self.servers and deadline is None and not self._stops:
+                running += self._revive()
             now = time.monotonic()
-            if deadline is None and (self._hung(running, now) or self._failed()):
+            if deadline is None and (
+                self._hung(running, now) or self._failed() or self._left_by_chief()
+            ):
                 deadline = now + GRACE_SECONDS
             if deadline is not None and now >= deadline:
                 for rank in running:
                     rank.kill()
                 deadline = now + GRACE_SECONDS  # for the kernel, on an overloaded machine
             self._wait(running, now, deadline)
+
+    def _revive(self) -> list[RankProcess]:
+        """Starts workers of parameter servers again that have died: the others do not need them."""
+        revived = []
+        for number, rank in enumerate(self._ranks):
+            lost = rank.code is not None and rank.cluster.rank > self.servers
+            if lost and not self._left_by_chief() and self._revivals < MOST_REVIVALS:
+                if (failure := rank.failure()) is None:
+                    continue
+                logger.warning("%s; it starts again, alone", failure.text)
+                self._revivals += 1
+                self._ranks[number] = rank.again()
+                revived.append(self._ranks[number])
+        return revived
+
+    def _left_by_chief(self) -> bool:
+        """Whether only parameter servers and workers are left, since the chief has ended."""
+        chief = self._ranks[0]
+        return bool(self.servers) and chief.cluster.is_chief and chief.code is not None
 
     def _failed(self) -> bool:
         """Whether a rank failed. While ranks save because of a signal, they are left alone."""
@@ -302,7 +329,8 @@ def _outcome(ranks: Sequence[RankProcess]) -> Outcome:
     failures = [failure for rank in ranks if (failure := rank.failure())]
     if failures:
         return Outcome("failed", began, min(failures, key=_order))
-    return Outcome("restart" if any(rank.code for rank in ranks) else "done", began)
+    asked = any(rank.code for rank in ranks if not rank.killed)
+    return Outcome("restart" if asked else "done", began)
 
 
 def _exit_code(outcome: Outcome) -> int:

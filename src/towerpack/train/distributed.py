@@ -70,6 +70,11 @@ def ranks_of_run(average: bool = True, compression: str | None = None) -> OneRan
         where = f"{cluster.source} has one rank" if cluster else "no cluster in the environment"
         logger.info("training on one machine: %s", where)
         return OneRank()
+    if cluster.servers:
+        raise ValueError(
+            f"expected a cluster without parameter servers, received {cluster.servers}; use "
+            "DistributedTrainerParameterServer, or start the ranks without --servers"
+        )
     addresses = ", ".join(cluster.addresses)
     if len(addresses) > LONGEST_LINE:
         addresses = f"{addresses[:LONGEST_LINE]} ..."
