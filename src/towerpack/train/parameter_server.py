@@ -39,7 +39,13 @@ from towerpack.monitor import MonitorBase
 from towerpack.tower.determinism import tracing_with
 from towerpack.tower.summary_writer import silenced
 from towerpack.train.builder import StepBuilder
-from towerpack.train.non_finite import ADVICE, NonFiniteCost, NonFiniteWeights, all_finite
+from towerpack.train.non_finite import (
+    ADVICE,
+    NAMED_WEIGHTS,
+    NonFiniteCost,
+    NonFiniteWeights,
+    all_finite,
+)
 from towerpack.train.runner import StepRunner
 from towerpack.train.tower_trainer import SingleCostTrainer
 
@@ -90,7 +96,9 @@ class CoordinatedRunner(StepRunner):
             self.traced[key] = tf.function(
                 lambda iterator: step(*source.batch(iterator)), autograph=False
             )
-        self._under_way.append(self.coordinator.schedule(self.traced[key], (self.iterators,)))
+        with self._errors():
+            remote = self.coordinator.schedule(self.traced[key], (self.iterators,))
+        self._under_way.append(remote)
 
     @property
     def under_way(self) -> int:
@@ -98,14 +106,24 @@ class CoordinatedRunner(StepRunner):
 
     def finish(self) -> tuple[float, dict[str, Any]]:
         """Waits for the oldest step that is under way; returns its cost and what was fetched."""
-        try:
+        with self._errors():
             cost, fetched = self._under_way.popleft().fetch()
+        return float(cost), fetched
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raises the first error of all steps: those that are cancelled because of it follow."""
+        try:
+            try:
+                yield
+            except tf.errors.OpError:
+                self.coordinator.join()
+                raise
         except tf.errors.OutOfRangeError as error:
             raise ValueError(
                 "expected data for each worker, but the dataset of one is empty; are there fewer "
                 "files than workers?"
             ) from error
-        return float(cost), fetched
 
 
 class DistributedTrainerParameterServer(SingleCostTrainer):
@@ -240,8 +258,8 @@ class DistributedTrainerParameterServer(SingleCostTrainer):
         if not bool(all_finite(list(weights.values()))):
             bad = [name for name, v in weights.items() if not bool(all_finite([v]))]
             raise NonFiniteWeights(
-                f"a step up to step {self.global_step} left weights that are NaN or infinite: "
-                f"{bad[0]} and {len(bad) - 1} others. {ADVICE}"
+                f"up to step {self.global_step}, a gradient was NaN or infinite, and so are now: "
+                f"{', '.join(bad[:NAMED_WEIGHTS])}. {ADVICE}"
             )
 
     def _finish_one(self) -> dict[str, Any]:
