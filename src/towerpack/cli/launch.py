@@ -54,9 +54,11 @@ def launch(
     import os
     import sys
 
+    from towerpack.launch.node0 import Node0
     from towerpack.launch.nodes import find_node
-    from towerpack.launch.rendezvous import Node0, OneNode, OtherNode
-    from towerpack.launch.supervisor import Meeting, Restarts, Supervisor
+    from towerpack.launch.rendezvous import OneNode, OtherNode
+    from towerpack.launch.restarts import Meeting, Restarts
+    from towerpack.launch.supervisor import Supervisor
 
     name = command[0] if module else Path(command[0]).stem
     if not module and not Path(command[0]).is_file():

@@ -20,19 +20,18 @@ import os
 import signal
 import socket
 import struct
-import sys
 import time
 import traceback
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from towerpack.core.processes import NO_DESCRIPTOR, end_with_parent
+from towerpack.core.processes import NO_DESCRIPTOR
 from towerpack.core.schedulers import BY_HAND, PORTS_PER_JOB, find_place
 
-RESTART_CODE = 75  # EX_TEMPFAIL: the exit code of a rank that asks for a restart of all ranks
+RESTART_CODE = 75  # EX_TEMPFAIL: all ranks exit with it to be started again
 FATAL_CODE = 2  # wrong use: a restart cannot help
 STACKS_SIGNAL = signal.SIGUSR2  # a supervised rank prints the stacks of its threads
 BEAT = struct.Struct("=qd")  # the step, or FINISHED; the monotonic time
@@ -115,6 +114,11 @@ class Cluster:
     def _local(self) -> list[int]:
         hosts = [address.rpartition(":")[0] for address in self.addresses]
         return [rank for rank, host in enumerate(hosts) if host == hosts[self.rank]]
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether the others continue without this rank until it comes back."""
+        return 0 < self.servers < self.rank
 
     @property
     def jobs(self) -> dict[str, list[str]]:
@@ -248,19 +252,19 @@ class Progress:
     """What a rank reports to the supervisor that started it; nothing if there is none.
 
     The supervisor restarts all ranks if one of them does not call `beat` for a long time. It sends
-    STACKS_SIGNAL before, to which a supervised rank answers with the stacks of its threads.
+    STACKS_SIGNAL before, to which a supervised rank answers with the stacks of its threads. The
+    variables are removed, because processes that this one starts must not report in its place.
 
     >>> Progress({}).beat(step=1)
     """
 
-    def __init__(self, environ: Mapping[str, str] = os.environ):
-        self._failure = environ.get(FAILURE)
+    def __init__(self, environ: MutableMapping[str, str] = os.environ):
+        self._failure = environ.pop(FAILURE, None)
         self._file = NO_DESCRIPTOR
-        if environ.get(PROGRESS):
-            self._file = os.open(environ[PROGRESS], os.O_WRONLY | os.O_CREAT, 0o600)
+        beats = environ.pop(PROGRESS, None)
+        if beats:
+            self._file = os.open(beats, os.O_WRONLY | os.O_CREAT, 0o600)
             faulthandler.register(STACKS_SIGNAL)
-            if sys.platform != "linux":  # there the kernel ends a rank with its supervisor
-                end_with_parent(NO_DESCRIPTOR)
 
     def beat(self, step: int) -> None:
         """Notes that the rank has reached this step; takes about a microsecond."""

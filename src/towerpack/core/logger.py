@@ -14,6 +14,7 @@ the first message. `action` decides what happens to a directory that already has
 
 Of several ranks that train together only the first, the chief, writes to the directory; the others
 log to the console. A run that its launcher starts again keeps its directory with any `action`.
+Under a launcher, 'n' appends the name of the job to the directory, which is the same on all ranks.
 """
 
 from __future__ import annotations
@@ -185,9 +186,9 @@ def set_logger_dir(dirname: str | Path, action: str | None = None) -> Path:
     directory = Path(os.path.abspath(os.path.expanduser(dirname)))
     close_log_file()
     cluster = this_cluster()
+    if cluster is not None and cluster.job and action == "n":
+        directory = directory.with_name(f"{directory.name}-{cluster.job}")
     if cluster is not None and cluster.attempt:  # the run was begun before
-        if action == "n":
-            directory = _latest(directory)
         action = "k"
     if cluster is not None and not cluster.is_chief:
         _directory = directory
@@ -261,12 +262,6 @@ def _clear(directory: Path, action: str) -> None:
 
 def _stamp(seconds: float) -> str:
     return time.strftime("%m%d-%H%M%S", time.localtime(seconds))
-
-
-def _latest(directory: Path) -> Path:
-    """The directory that the action 'n' made last."""
-    made = [*directory.parent.glob(f"{directory.name}-[0-9]*"), directory]
-    return max((path for path in made if path.is_dir()), key=os.path.getmtime, default=directory)
 
 
 def _unused(path: Path) -> Path:

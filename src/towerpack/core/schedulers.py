@@ -81,13 +81,13 @@ def _slurm(environ: Environment) -> Place | None:
             f"SLURM_STEP_TASKS_PER_NODE={environ.get('SLURM_STEP_TASKS_PER_NODE')!r}. {BY_HAND}"
         )
     hosts = [node for node, count in zip(nodes, counts, strict=True) for _ in range(count)]
-    node = int(environ.get("SLURM_NODEID", 0))
-    if 0 <= rank < size and hosts[rank] != nodes[node]:
+    node = integer(environ, "SLURM_NODEID")
+    if 0 <= rank < size and nodes[node : node + 1] != [hosts[rank]]:
         raise ValueError(
             f"Slurm: expected task {rank} on {hosts[rank]}, since hosts are filled in order, but "
-            f"it is on {nodes[node]}; use srun --distribution=block"
+            f"it is on node {node} of {', '.join(nodes)}; use srun --distribution=block"
         )
-    restarts = int(environ.get("SLURM_RESTART_COUNT", 0))
+    restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
     return Place(f"Slurm step {job}", rank, size, tuple(hosts), job_port(job), job, restarts)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from towerpack.core import logger
-from towerpack.core.cluster import this_cluster
+from towerpack.core.cluster import WrongUse, this_cluster
 from towerpack.train.devices import MirroredTowers, OneTower, tower_devices
 from towerpack.train.multi_gpu import reduction_for
 from towerpack.train.ranks import OneRank, Ranks
@@ -76,7 +76,7 @@ def ranks_of_run(average: bool = True, compression: str | None = None) -> OneRan
     if cluster is None or cluster.size == 1:
         return OneRank()
     if cluster.servers:
-        raise ValueError(
+        raise WrongUse(
             f"expected a cluster without parameter servers, received {cluster.servers}; use "
             "DistributedTrainerParameterServer, or start the ranks without --servers"
         )

@@ -32,7 +32,7 @@ from towerpack._servers import coordinator
 from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback
 from towerpack.core import logger
-from towerpack.core.cluster import this_cluster
+from towerpack.core.cluster import WrongUse, this_cluster
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, PerWorkerInput
 from towerpack.monitor import MonitorBase
@@ -154,6 +154,7 @@ class DistributedTrainerParameterServer(SingleCostTrainer):
     builder_class = _Builder
     runner_class = CoordinatedRunner
     runner: CoordinatedRunner
+    uses_servers = True
 
     def __init__(self, precision: str = "float32"):
         if precision not in ("float32", "bfloat16"):
@@ -163,7 +164,7 @@ class DistributedTrainerParameterServer(SingleCostTrainer):
             )
         cluster = this_cluster()
         if cluster is not None and cluster.size > 1 and not cluster.servers:
-            raise ValueError(
+            raise WrongUse(
                 f"expected a cluster with parameter servers, received {cluster.size} equal ranks "
                 f"from {cluster.source}; start them by `towerpack launch --servers 1`, or use "
                 "DistributedTrainerReplicated"
