@@ -63,7 +63,8 @@ def launch(
     name = command[0] if module else Path(command[0]).stem
     if not module and not Path(command[0]).is_file():
         raise typer.BadParameter(f"expected a script, received {command[0]!r}: no such file")
-    node = find_node(nnodes, node_rank, rendezvous, name, os.environ)
+    job = f"{name} with --servers {servers}" if servers else name  # which must agree on all nodes
+    node = find_node(nnodes, node_rank, rendezvous, job, os.environ)
     if servers and nproc * node.count < servers + 2:
         raise typer.BadParameter(
             f"expected at least {servers + 2} ranks for a chief, {servers} parameter servers and a "

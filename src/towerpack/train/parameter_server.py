@@ -66,12 +66,14 @@ class _Builder(StepBuilder):
 class CoordinatedRunner(StepRunner):
     """Has workers run single steps, several at a time."""
 
-    coordinator: Any
-    iterators: Any = None  # of the workers' datasets
-
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         self._under_way: deque[Any] = deque()
+
+    def open(self, coordinator: Any, data: PerWorkerInput, workers: int) -> None:
+        """Has each worker make its dataset."""
+        self.coordinator, self._data = coordinator, data
+        self._iterators = data.iterators(coordinator, workers)
 
     def single_step(self, fetches: tuple[str, ...] = (), tower: int = 0) -> Any:
         """The traced step. Only its cost is checked: to check all weights is to fetch them."""
@@ -90,14 +92,12 @@ class CoordinatedRunner(StepRunner):
 
     def begin(self, fetches: tuple[str, ...] = ()) -> None:
         """Has the next free worker run a step."""
-        source, key = self.builder.trainer.input_source, ("worker", fetches)
+        key = "on a worker", fetches
         if key not in self.traced:
-            step = self.single_step(fetches)
-            self.traced[key] = tf.function(
-                lambda iterator: step(*source.batch(iterator)), autograph=False
-            )
+            step, data = self.single_step(fetches), self._data
+            self.traced[key] = tf.function(lambda it: step(*data.batch(it)), autograph=False)
         with self._errors():
-            remote = self.coordinator.schedule(self.traced[key], (self.iterators,))
+            remote = self.coordinator.schedule(self.traced[key], (self._iterators,))
         self._under_way.append(remote)
 
     @property
@@ -189,11 +189,10 @@ class DistributedTrainerParameterServer(SingleCostTrainer):
         get_cost_fn: Callable[..., Any],
         get_opt_fn: Callable[[], Any],
     ) -> None:
-        _check_input(input)
+        data = _checked_input(input)
         with self._on_servers():
-            super().setup_graph(input_signature, input, get_cost_fn, get_opt_fn)
-        self.runner.coordinator = self._coordinator
-        self.runner.iterators = input.iterators(self._coordinator, self.workers)
+            super().setup_graph(input_signature, data, get_cost_fn, get_opt_fn)
+        self.runner.open(self._coordinator, data, self.workers)
 
     def setup_callbacks(
         self, callbacks: Sequence[Callback], monitors: Sequence[MonitorBase]
@@ -268,14 +267,14 @@ class DistributedTrainerParameterServer(SingleCostTrainer):
         self.global_step += 1
         if not math.isfinite(cost):
             raise NonFiniteCost(
-                f"the cost of a step is not finite ({cost}), about step {self.global_step}. {ADVICE}"
+                f"the cost of a step near {self.global_step} is not finite ({cost}). {ADVICE}"
             )
         return fetched
 
 
-def _check_input(source: InputSource) -> None:
+def _checked_input(source: InputSource) -> PerWorkerInput:
     if isinstance(source, PerWorkerInput):
-        return
+        return source
     flow = getattr(getattr(source, "input", source), "flow", None)
     what = f"the flow {flow.label()}" if isinstance(flow, DataFlow) else type(source).__name__
     raise TypeError(
