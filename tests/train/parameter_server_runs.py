@@ -88,7 +88,11 @@ def launched() -> None:
     ]
     trainer = DistributedTrainerParameterServer()
     validation = InferenceRunner(flow(), ScalarStats("cost"))
-    train(trainer, [validation, Faults(), ModelSaver()], max_epoch=1000)
+    code = 0
+    try:
+        train(trainer, [validation, Faults(), ModelSaver()], max_epoch=1000)
+    except SystemExit as error:
+        code = error.code
     x, _ = arrays()
     weights = {name: v.numpy().tolist() for name, v in trainer.store.trainable().items()}
     result = {
@@ -100,6 +104,7 @@ def launched() -> None:
         "devices": sorted({v.device for v in trainer.store.variables.values()}),
     }
     Path(RESULT).write_text(json.dumps(result))
+    sys.exit(code)
 
 
 def without_supervisor(steps: int) -> int:
@@ -110,7 +115,7 @@ def without_supervisor(steps: int) -> int:
 
 
 class Faults(Callback):
-    """Kills a worker, the server once that worker is back, and ends the run after the restart."""
+    """Kills a worker, and the server once that worker is back; stops the run after the restart."""
 
     def _before_train(self) -> None:
         self.attempt, self.resumed_at = this_cluster().attempt, self.epoch_num
@@ -122,7 +127,7 @@ class Faults(Callback):
             file.write(json.dumps([self.attempt, self.epoch_num, *counts]) + "\n")
         if self.attempt:
             if self.epoch_num == self.resumed_at + EPOCHS_AFTER:
-                raise StopTraining("all faults are done")
+                os.kill(os.getppid(), signal.SIGTERM)  # the launcher passes it on to all ranks
         elif self.epoch_num == 2:
             kill(LOST)
         elif self.epoch_num == 3:
