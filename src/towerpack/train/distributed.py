@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from towerpack.core import logger
 from towerpack.core.cluster import WrongUse, this_cluster
 from towerpack.train.devices import MirroredTowers, OneTower, tower_devices
+from towerpack.train.fingerprint import program_facts
 from towerpack.train.multi_gpu import reduction_for
 from towerpack.train.ranks import OneRank, Ranks
 from towerpack.train.tower_trainer import SingleCostTrainer
@@ -46,7 +50,8 @@ class DistributedTrainerReplicated(SingleCostTrainer):
         devices = tower_devices(gpus)
         towers = OneTower(devices)
         if len(devices) > 1:
-            reduction = reduction_for(None, devices)
+            # TensorFlow's choice would number its groups of GPUs like those of the ranks.
+            reduction = reduction_for("nccl" if "gpu" in devices[0] else None, devices)
             towers = MirroredTowers(devices, reduction, average, own_variables=True)
         ranks = ranks_of_run(average, compression)
         if ranks.size == 1:
@@ -85,4 +90,15 @@ def ranks_of_run(average: bool = True, compression: str | None = None) -> OneRan
         addresses = f"{addresses[:LONGEST_LINE]} ..."
     where = f"{cluster.source}, attempt {cluster.attempt}"
     logger.info("rank %d of %d, found in %s: %s", cluster.rank, cluster.size, where, addresses)
-    return Ranks(cluster, average, compression is not None)
+    ranks = Ranks(cluster, average, compression is not None)
+    ranks.check_same({**program_facts(), "average": average, "compression": compression})
+    arguments = ranks.gather(json.dumps(sys.argv[1:]).encode(), "the arguments of the script")
+    if len(set(arguments)) > 1:
+        _warn_of(tuple(arguments))
+    return ranks
+
+
+@functools.cache
+def _warn_of(arguments: tuple[bytes, ...]) -> None:
+    of_ranks = "; ".join(f"{text.decode()} on rank {rank}" for rank, text in enumerate(arguments))
+    logger.warning("the ranks were started with different arguments: %s", of_ranks)

@@ -1,0 +1,30 @@
+"""What ranks send to each other arrives as it was."""
+
+import numpy as np
+import pytest
+
+from tests.train.rank_script import exchange
+from tests.train.ranks_of_a_test import run_ranks
+from towerpack.train.ranks import OneRank
+
+
+def test_one_rank_agrees_with_itself():
+    ranks = OneRank()
+    np.testing.assert_array_equal(ranks.agree(1, 2.5), [[1, 2.5]])
+    assert ranks.gather(b"x") == [b"x"]
+    assert ranks.from_chief("y") == "y"
+    assert ranks.copy_from_chief({}) == []
+
+
+@pytest.mark.slow
+def test_messages_and_variables_arrive_as_they_were(tmp_path):
+    chief, *others = run_ranks(exchange, 3, directory=tmp_path)
+    assert chief["agreed"] == [[1, -1 / 3], [2, -2 / 3], [3, -1]]
+    assert chief["gathered"] == ["ab", "abab", "ababab"]
+    assert chief["of chief"] == {"rank": 0, "none": None}
+    assert set(chief["changed"]) == set(chief["values"]) - {"empty", "equal"}
+    assert chief["again"] == []
+    for rank, other in enumerate(others, 1):
+        assert other["text"] == f"rank {rank}"  # strings are not copied
+        for key in chief.keys() - {"text"}:
+            assert other[key] == chief[key], key
