@@ -18,7 +18,7 @@ from typing import Any
 
 from towerpack._tensorflow import tf, v1
 from towerpack.core import logger
-from towerpack.core.cluster import RESTART_CODE, Cluster, progress
+from towerpack.core.cluster import RESTART_CODE, Cluster
 
 LOOPBACK = "127.0.0.1"
 CHIEF_SECONDS = 900.0  # until the chief listens: the other hosts may start later
@@ -36,7 +36,6 @@ def play_part(cluster: Cluster) -> None:
         return
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)
-    progress.finish()  # there are no steps to count here
     job, index = cluster.task
     logger.info("rank %d of %d serves as %s %d", cluster.rank, cluster.size, job, index)
     _start_server(cluster.jobs, job, index, _own_gpus(cluster))

@@ -131,7 +131,7 @@ class Callbacks(Callback):
             if name in known:
                 known[name].restore(value)
         gone = sorted(set(state) - set(known))
-        if gone:
+        if gone and self.trainer.is_chief:  # other ranks have fewer callbacks
             logger.warning("the checkpoint has states of callbacks that are not used: %s", gone)
 
     def _by_name(self) -> dict[str, Callback]:

@@ -116,6 +116,11 @@ class Cluster:
         return [rank for rank, host in enumerate(hosts) if host == hosts[self.rank]]
 
     @property
+    def is_server(self) -> bool:
+        """Whether this rank serves the chief, and does not run the script."""
+        return 0 < self.rank and self.servers > 0
+
+    @property
     def is_replaceable(self) -> bool:
         """Whether the others continue without this rank until it comes back."""
         return 0 < self.servers < self.rank
@@ -260,7 +265,7 @@ class Progress:
 
     def __init__(self, environ: MutableMapping[str, str] = os.environ):
         self._failure = environ.pop(FAILURE, None)
-        self._file = NO_DESCRIPTOR
+        self._file, self._step = NO_DESCRIPTOR, 0
         beats = environ.pop(PROGRESS, None)
         if beats:
             self._file = os.open(beats, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -268,8 +273,14 @@ class Progress:
 
     def beat(self, step: int) -> None:
         """Notes that the rank has reached this step; takes about a microsecond."""
+        self._step = step
         if self._file != NO_DESCRIPTOR:
             os.pwrite(self._file, BEAT.pack(step, time.monotonic()), 0)
+
+    def arrive(self) -> None:
+        """Notes that the rank now waits for the others, of which the last to arrive may hang."""
+        if self._step > 0:
+            self.beat(self._step)
 
     def finish(self) -> None:
         """Notes that no beat will follow, because the training is over. The process may continue.

@@ -35,9 +35,15 @@ class Node0:
         self.seconds, self.restarts = seconds, restarts
         self._listener = _listen(place, seconds, nodes)
         self._host = self._listener.getsockname()[0]
+        self._guests: list[socket.socket] = []  # who have the last plan
+
+    def peers(self) -> list[socket.socket]:
+        return self._guests
 
     def agree(self, entry: Entry, ranks: int) -> Plan:
         """Waits for all nodes, sends the plan to each; raises RendezvousError at the time-out."""
+        if entry.failed:
+            self._keep([])
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             guests: dict[int, _Guest] = {}
@@ -48,6 +54,7 @@ class Node0:
                 plan = self.restarts.plan([entry, *entries])
                 for guest in guests.values():
                     guest.answer(Answer(plan))
+                self._keep([guest.connection for guest in guests.values()])
                 return plan
             except RendezvousError as error:
                 for guest in guests.values():
@@ -55,8 +62,13 @@ class Node0:
                 raise
             finally:
                 for key in list(selector.get_map().values()):
-                    if key.data is not None:
+                    if key.data is not None and key.data.connection not in self._guests:
                         key.data.connection.close()
+
+    def _keep(self, connections: list[socket.socket]) -> None:
+        for guest in self._guests:
+            guest.close()
+        self._guests = connections
 
     def _collect(self, selector: selectors.BaseSelector, guests: dict[int, _Guest]) -> None:
         def missing() -> str:
@@ -70,7 +82,7 @@ class Node0:
         while len(guests) < self.nodes - 1:
             for key, _ in selector.select(wait.seconds()):
                 if key.data is None:
-                    with contextlib.suppress(OSError):  # it has gone
+                    with contextlib.suppress(BlockingIOError, ConnectionError):  # it has gone
                         guest = _Guest(*self._listener.accept())
                         selector.register(guest.connection, selectors.EVENT_READ, guest)
                 elif not key.data.read() or not self._admit(key.data, guests):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from towerpack.core.processes import (
     NO_DESCRIPTOR,
     describe_exit,
     is_readable,
+    is_stopped,
     killed_with_parent,
     pidfd_of,
 )
@@ -42,6 +44,17 @@ CHUNK = 1 << 16  # bytes of output that are passed on at once; what a pipe holds
 LAST_CHUNKS = 16  # read of a rank that has ended; only a process that left its group writes more
 TAIL = 16_000  # the longest traceback, and the part of the output in which one is searched
 TRACEBACK = "Traceback (most recent call last):"
+
+
+@dataclass
+class _Pipe:
+    """A pipe of a rank: the console that shows it, and the beginning of a line for the log.
+
+    The log gets whole lines, since Python writes a line in pieces, and the chief has two streams.
+    """
+
+    console: str
+    rest: bytes = b""
 
 
 class RankProcess:
@@ -94,12 +107,11 @@ class RankProcess:
         )
         guard.add(self.process.pid)
         self.sentinel = pidfd_of(self.process.pid)
-        # The pipes, and where the content of the chief's is shown.
-        self.pipes: dict[int, str] = {}
+        self.pipes: dict[int, _Pipe] = {}
         for pipe, console in ((self.process.stdout, "stdout"), (self.process.stderr, "stderr")):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
-                self.pipes[pipe.fileno()] = console if cluster.is_chief else ""
+                self.pipes[pipe.fileno()] = _Pipe(console if cluster.is_chief else "")
 
     def again(self) -> RankProcess:
         """The same rank in a new process, after it has ended."""
@@ -122,15 +134,18 @@ class RankProcess:
             data = os.read(pipe, CHUNK)
         except BlockingIOError:
             return
+        found = self.pipes[pipe]
+        *lines, found.rest = (found.rest + data).rpartition(b"\n")
+        if not data or len(found.rest) > TAIL:
+            lines, found.rest = [*lines, found.rest], b""
+        self._write_log(b"".join(lines))
         if not data:
             del self.pipes[pipe]
-            return
-        self._tail = (self._tail + data)[-TAIL:]
-        self._write_log(data)
-        if self.pipes[pipe]:
-            _show(self.pipes[pipe], data)
+        elif found.console:
+            _show(found.console, data)
 
     def _write_log(self, data: bytes) -> None:
+        self._tail = (self._tail + data)[-TAIL:]
         try:
             self._log.write(data)
         except OSError as error:
@@ -152,10 +167,12 @@ class RankProcess:
         return self.code is not None
 
     def _close(self) -> None:
-        for pipe in list(self.pipes):
+        for pipe, found in list(self.pipes.items()):
             for _ in range(LAST_CHUNKS):
                 if pipe in self.pipes and is_readable(pipe):
                     self.relay(pipe)
+            if pipe in self.pipes:
+                self._write_log(found.rest)
         self.pipes.clear()
         for file in (self.process.stdout, self.process.stderr, self._log):
             if file is not None:
@@ -177,6 +194,11 @@ class RankProcess:
             self.killed = True
             self._kill_group()
 
+    def describe_kill(self) -> str:
+        """The state in which it is killed, in words."""
+        state = "a signal had stopped it" if is_stopped(self.process.pid) else "it still ran"
+        return f"rank {self.cluster.rank} on host {self.host} was killed: {state}"
+
     def _kill_group(self) -> None:
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -188,9 +210,12 @@ class RankProcess:
         return read_beat(self._beats) is not None
 
     def idle_since(self) -> float | None:
-        """The monotonic time of its last sign of progress; None after it finished training."""
+        """The monotonic time of its last sign of progress; None if none is expected.
+
+        It is not after the end of training, and of servers.
+        """
         step, moment = read_beat(self._beats) or (0, self._started)
-        return None if step == FINISHED else moment
+        return None if step == FINISHED or self.cluster.is_server else moment
 
     def mark_hung(self, since: float, limit: float) -> None:
         """Notes as its failure that it made no progress since this monotonic time."""

@@ -85,6 +85,9 @@ class OneNode:
     def agree(self, entry: Entry, ranks: int) -> Plan:
         return self.restarts.plan([replace(entry, addresses=free_addresses(LOOPBACK, ranks))])
 
+    def peers(self) -> list[socket.socket]:
+        return []
+
 
 class OtherNode:
     """The meeting of every other node: it connects to node 0 at `place`.
@@ -97,21 +100,38 @@ class OtherNode:
         self.place, self.job, self.nodes, self.seconds = place, job, nodes, seconds
         self.address = split_address(place)
         self._error: OSError | None = None  # of the last connection
+        self._connection: socket.socket | None = None  # through which the last plan came
+
+    def peers(self) -> list[socket.socket]:
+        return [self._connection] if self._connection else []
 
     def agree(self, entry: Entry, ranks: int) -> Plan:
         """Waits for the plan of node 0; raises RendezvousError at the time-out or if refused."""
         wait = Wait(self.seconds, self._describe)
+        if entry.failed:
+            self._keep(None)
         while True:
-            try:
-                with socket.create_connection(self.address, timeout=SEND_SECONDS) as connection:
+            with contextlib.ExitStack() as stack:
+                try:
+                    connection = socket.create_connection(self.address, timeout=SEND_SECONDS)
+                    stack.enter_context(connection)
                     begin = time.monotonic()
                     try:
-                        return self._exchange(connection, entry, ranks)
+                        plan = self._exchange(connection, entry, ranks)
                     finally:
                         wait.begin += time.monotonic() - begin
-            except OSError as error:
-                self._error = error
+                except OSError as error:
+                    self._error = error
+                else:
+                    stack.pop_all()
+                    self._keep(connection)
+                    return plan
             time.sleep(min(RETRY_SECONDS, wait.seconds()))
+
+    def _keep(self, connection: socket.socket | None) -> None:
+        if self._connection:
+            self._connection.close()
+        self._connection = connection
 
     def _describe(self) -> str:
         return f"no answer from node 0 at the rendezvous {self.place}: {self._error}"
@@ -123,7 +143,9 @@ class OtherNode:
         hello = Hello(self.job, self.nodes, entry)
         connection.sendall(msgspec.json.encode(hello) + b"\n")
         text = f"node 0 is at the rendezvous {self.place}, but not all nodes are ready to start"
-        wait, data = Wait(None if entry.outcome else self.seconds, lambda: text), b""
+        # Node 0 gives up first, because it knows which nodes are missing.
+        limit = None if entry.outcome else self.seconds + SEND_SECONDS
+        wait, data = Wait(limit, lambda: text), b""
         while not data.endswith(b"\n"):
             connection.settimeout(wait.seconds())
             with contextlib.suppress(TimeoutError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -72,6 +73,10 @@ class Entry:
     outcome: Outcome | None = None
     token: str = ""
 
+    @property
+    def failed(self) -> bool:
+        return self.outcome is not None and self.outcome.kind == "failed"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -92,6 +97,10 @@ class Meeting(Protocol):
         """Fills in free addresses for this number of ranks, and waits for the other nodes."""
         ...
 
+    def peers(self) -> Sequence[socket.socket]:
+        """Connections to other nodes; one is closed there when the ranks there have failed."""
+        ...
+
 
 class Restarts:
     """Decides after each attempt whether another one follows, for the supervisors of all nodes.
@@ -103,6 +112,7 @@ class Restarts:
     def __init__(self, allowed: int):
         self.allowed, self.used, self.job = allowed, 0, ""
         self._last = ""  # the error of the last attempt, if it ended before the first step
+        self._fruitless = 0  # attempts in a row in which no rank reached its first step
 
     def plan(self, entries: Sequence[Entry]) -> Plan:
         names = (entry.token.rpartition("-")[0] for entry in entries)
@@ -116,8 +126,9 @@ class Restarts:
         outcome = Outcome.joined(outcomes)
         if end := self._reason_to_end(outcome):
             return Plan(addresses, attempt, token, outcome, end)
-        delay = min(2.0**self.used, LONGEST_BACK_OFF)
         self.used += 1
+        self._fruitless = 0 if outcome.began else self._fruitless + 1
+        delay = min(2.0 ** max(0, self._fruitless - 1), LONGEST_BACK_OFF)
         return Plan(addresses, attempt, token, outcome, delay=delay)
 
     def _reason_to_end(self, outcome: Outcome) -> str:

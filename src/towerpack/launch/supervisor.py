@@ -55,19 +55,21 @@ class Supervisor:
         self._stops: list[int] = []  # the signals that were received
         self._reported_stops = 0
         self._between_attempts = True
+        self._given_up: list[str] = []  # the ranks that were killed after another one had failed
+        self._lost_node = False
 
     def run(self) -> int:
-        self.logs.mkdir(parents=True, exist_ok=True)
-        logger.info("the output of each rank is in %s/rank-N.log", self.logs)
-        cores = os.cpu_count() or 1
-        if self.nproc > cores:
-            text = "%d ranks share %d cores, so fewer ranks (--nproc) would be as fast on the CPU"
-            logger.warning(text, self.nproc, cores)
         with (
+            self._signals(),
             tempfile.TemporaryDirectory(prefix="towerpack-launch-") as private,
             contextlib.closing(Guard()) as guard,
-            self._signals(),
         ):
+            self.logs.mkdir(parents=True, exist_ok=True)
+            logger.info("the output of each rank is in %s/rank-N.log", self.logs)
+            cores = os.cpu_count() or 1
+            if self.nproc > cores:
+                text = "%d ranks share %d cores: on the CPU, fewer (--nproc) would be as fast"
+                logger.warning(text, self.nproc, cores)
             try:
                 return self._run(Path(private), guard)
             finally:
@@ -85,7 +87,7 @@ class Supervisor:
                 logger.error("%s", error)
                 plan = Plan([], entry.attempt, entry.token, entry.outcome, "nodes are missing")
             if plan.outcome is not None:
-                _report(plan, plan.outcome)
+                _report(plan, plan.outcome, self._given_up)
                 if plan.end:
                     return _exit_code(plan.outcome)
             time.sleep(plan.delay)
@@ -100,7 +102,8 @@ class Supervisor:
         """Runs all ranks of this host to their end."""
         addresses = tuple(address for node in plan.addresses for address in node)
         lowest = sum(len(node) for node in plan.addresses[: self.node])
-        self._between_attempts = False
+        self._between_attempts = self._lost_node = False
+        self._given_up = []
         for rank in range(lowest, lowest + self.nproc):
             if self._stops:
                 break
@@ -128,9 +131,13 @@ class Supervisor:
             if deadline is None and not over and returns < MOST_RETURNS and self._return_one():
                 returns += 1
                 continue
-            if deadline is None and (over or self._hung(running, now) or self._lost()):
+            if deadline is None and (
+                over or self._hung(running, now) or self._lost() or self._waits()
+            ):
                 deadline = now + GRACE_SECONDS
             if deadline is not None and now >= deadline:
+                if not self._left_by_chief():
+                    self._given_up = self._given_up or [rank.describe_kill() for rank in running]
                 for rank in running:
                     rank.kill()
                 deadline = now + GRACE_SECONDS  # for the kernel, on an overloaded machine
@@ -158,6 +165,16 @@ class Supervisor:
                 self._ranks[number] = rank.again()
                 return True
         return False
+
+    def _waits(self) -> bool:
+        """Whether the ranks here would wait an hour for those of another node, which have ended.
+
+        After the first step TensorFlow itself notices that, within seconds.
+        """
+        if self._stops or not self._lost_node or any(rank.began() for rank in self._ranks):
+            return False
+        logger.warning("the ranks of another node have ended before the first step")
+        return True
 
     def _hung(self, running: Sequence[RankProcess], now: float) -> bool:
         """Whether a rank makes no progress; the one that stopped first is marked as hung.
@@ -191,11 +208,15 @@ class Supervisor:
                     selector.register(rank.sentinel, selectors.EVENT_READ)
                 for pipe in rank.pipes:
                     selector.register(pipe, selectors.EVENT_READ, rank)
+            peers = [] if self._lost_node else self.meeting.peers()
+            for peer in peers:
+                selector.register(peer, selectors.EVENT_READ)
             # A pipe of an ended rank is read to its end by `poll`.
             events = selector.select(max(0.0, min(due) - now) if due else None)
         for key, _ in events:
             if key.fileobj is self._signalled:
                 self._signalled.recv(1)
+            self._lost_node |= key.fileobj in peers
             if key.data is not None:
                 key.data.relay(key.fd)
 
@@ -258,12 +279,14 @@ def _exit_code(outcome: Outcome) -> int:
     return 0 if outcome.kind == "done" else RESTART_CODE
 
 
-def _report(plan: Plan, outcome: Outcome) -> None:
+def _report(plan: Plan, outcome: Outcome, given_up: Sequence[str]) -> None:
     """The failure comes first, since it is what a reader of the console looks for."""
     if outcome.failure is not None:
         logger.error("%s", outcome.failure.text)
     elif outcome.kind == "restart":
         logger.warning("a rank was asked to end or to restart; all ranks have saved")
+    for rank in given_up:  # the one that was stopped may be the cause
+        logger.warning("%s", rank)
     if plan.end:
         logger.info("the run ends: %s", plan.end)
     else:

@@ -269,7 +269,7 @@ class Trainer(Closing):
         A restored run continues in its own epoch, or in the next if that one was complete.
         """
         check_not_alone(self)
-        self._begin(steps_per_epoch, starting_epoch, max_epoch)
+        self._begin(steps_per_epoch, self.ranks.from_chief(starting_epoch), max_epoch)
         self.ranks.check_same(
             {
                 "steps_per_epoch": steps_per_epoch,

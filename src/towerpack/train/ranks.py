@@ -24,7 +24,7 @@ import numpy as np
 from towerpack._cluster import joined
 from towerpack._tensorflow import tf, v1
 from towerpack.core.checksum import crc32c
-from towerpack.core.cluster import Cluster, RanksDiffer
+from towerpack.core.cluster import Cluster, RanksDiffer, progress
 from towerpack.dataflow.parallel.share import Share
 from towerpack.tower.gradproc import scaled
 from towerpack.train.packing import open_size, packed_sum
@@ -180,6 +180,7 @@ class Ranks(OneRank):
     def agree(self, *signals: float, what: str = "a value") -> np.ndarray:
         table = np.zeros([self.size, SIGNALS + 1])
         table[self.rank, : len(signals) + 1] = [zlib.crc32(what.encode()), *signals]
+        progress.arrive()
         found = self._sum_signals(tf.constant(table)).numpy()
         if (found[:, 0] != found[0, 0]).any():
             names = self._gather(what.encode(), WORD * SIGNALS)
