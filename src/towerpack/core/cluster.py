@@ -118,7 +118,7 @@ class Cluster:
     @property
     def is_server(self) -> bool:
         """Whether this rank serves the chief, and does not run the script."""
-        return 0 < self.rank and self.servers > 0
+        return self.rank > 0 and self.servers > 0
 
     @property
     def is_replaceable(self) -> bool:
