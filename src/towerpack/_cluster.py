@@ -13,6 +13,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from towerpack._servers import play_part
 from towerpack._tensorflow import tf
 from towerpack.core.cluster import (
     FATAL_CODE,
@@ -55,18 +56,23 @@ def joined(cluster: Cluster) -> Any:
             "make the trainer first."
         )
         raise
-    sys.excepthook = _end_at_once
+    sys.excepthook = end_at_once
     return strategy
 
 
 def join_if_launched() -> None:
-    """Joins the cluster of the launcher that started this process."""
+    """Joins the cluster of the launcher that started this process.
+
+    A rank that serves the chief of a cluster with parameter servers does so, and does not return.
+    """
     cluster = this_cluster()
-    if cluster is not None and cluster.size > 1:
+    if cluster is not None and cluster.servers:
+        play_part(cluster)
+    elif cluster is not None and cluster.size > 1:
         joined(cluster)
 
 
-def _end_at_once(
+def end_at_once(
     kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
     """Ends the process after an error that the script did not catch, so that its peers notice.

@@ -64,8 +64,8 @@ _TABLE = {
     """,
     "towerpack.input_source": """
         BatchQueueInput DummyConstantInput EndOfData FeedInput FeedfreeInput InputSource
-        PlaceholderInput QueueInput SignatureError StagingInput TFDatasetInput TensorInput ZMQInput
-        apply_default_prefetch dataflow_to_dataset remap_input_source
+        PerWorkerInput PlaceholderInput QueueInput SignatureError StagingInput TFDatasetInput
+        TensorInput ZMQInput apply_default_prefetch dataflow_to_dataset remap_input_source
     """,
     "towerpack.tower": """
         CheckGradient FilterNoneGrad GlobalNormClip GradientProcessor MapGradient PrintGradient
@@ -108,9 +108,9 @@ _TABLE = {
     """,
     "towerpack.train": """
         AsyncMultiGPUTrainer AutoResumeTrainConfig DEFAULT_CALLBACKS DEFAULT_MONITORS
-        DistributedTrainerReplicated GANModelDesc GANTrainer HorovodTrainer KerasModel
-        KerasPhaseCallback KerasTrainer MultiGPUGANTrainer NoOpTrainer NonFiniteCost
-        NonFiniteWeights Objective SeparateGANTrainer SimpleTrainer SingleCostTrainer
+        DistributedTrainerParameterServer DistributedTrainerReplicated GANModelDesc GANTrainer
+        HorovodTrainer KerasModel KerasPhaseCallback KerasTrainer MultiGPUGANTrainer NoOpTrainer
+        NonFiniteCost NonFiniteWeights Objective SeparateGANTrainer SimpleTrainer SingleCostTrainer
         SyncMultiGPUTrainer SyncMultiGPUTrainerParameterServer SyncMultiGPUTrainerReplicated
         TowerTrainer TrainConfig Trainer get_num_gpu launch_train_with_config ranks_of_run
         setup_keras_trainer

@@ -18,6 +18,10 @@ def launch(
     nproc: Annotated[
         int, typer.Option(min=1, help="The number of ranks on this node, or with --ray.")
     ] = 1,
+    servers: Annotated[
+        int,
+        typer.Option(min=0, help="Ranks that are parameter servers, of all nodes together."),
+    ] = 0,
     module: Annotated[
         bool, typer.Option("-m", "--module", help="SCRIPT.py is a module, as in `python -m`.")
     ] = False,
@@ -81,12 +85,20 @@ def launch(
             )
         if elastic and nproc != 1:
             raise typer.BadParameter("expected either --nproc or --elastic, received both")
+        if servers:
+            raise typer.BadParameter("expected --ray without --servers, which needs fixed places")
         low, high = _elastic_limits(elastic) if elastic else (nproc, nproc)
         limits = f"--max-restarts={max_restarts}", f"--hang-timeout={hang_timeout}"
         options = [*limits, f"--log-dir={logs}", *(["-m"] if module else []), *command]
         launcher = RayLauncher(options, low, high, max_restarts, rendezvous_timeout)
         raise typer.Exit(launcher.run(logs))
-    node = find_node(nnodes, node_rank, rendezvous, name, os.environ)
+    job = f"{name} with --servers {servers}" if servers else name  # which must agree on all nodes
+    node = find_node(nnodes, node_rank, rendezvous, job, os.environ)
+    if servers and nproc * node.count < servers + 2:
+        raise typer.BadParameter(
+            f"expected at least {servers + 2} ranks for a chief, {servers} parameter servers and a "
+            f"worker, received {nproc * node.count}; raise --nproc"
+        )
     place = find_place(os.environ)
     if place is not None and place.source.startswith("Slurm"):  # which may start the job again
         begin = place.attempt * (max_restarts + 1)
@@ -100,7 +112,8 @@ def launch(
     else:
         meeting = OtherNode(node.rendezvous, node.job, node.count, rendezvous_timeout)
     python = [sys.executable, *(["-m"] if module else []), *command]
-    raise typer.Exit(Supervisor(python, nproc, node.rank, meeting, logs, hang_timeout).run())
+    supervisor = Supervisor(python, nproc, node.rank, meeting, logs, hang_timeout, servers)
+    raise typer.Exit(supervisor.run())
 
 
 def _elastic_limits(text: str) -> tuple[int, int]:

@@ -5,7 +5,7 @@ first one or `TF_CONFIG`, or start the ranks by Slurm, MPI or Kubernetes.
 
 | variable | content |
 | --- | --- |
-| TOWERPACK_CLUSTER | JSON: addresses, rank, token, attempt |
+| TOWERPACK_CLUSTER | JSON: addresses, rank, token, attempt, servers |
 | TOWERPACK_PROGRESS | the file of this rank that `Progress.beat` writes |
 | TOWERPACK_FAILURE | the file of this rank that `Progress.report_failure` writes |
 """
@@ -54,7 +54,8 @@ class Cluster:
 
     `token` names the job and the attempt, and is equal in all ranks; it is empty where the
     environment has no such name. `attempt` counts restarts. `source` says where this was found.
-    `local_rank` counts the ranks of this host, of which there are `local_ranks`.
+    `local_rank` counts the ranks of this host, of which there are `local_ranks`. If there are
+    `servers`, parameter servers, they are the ranks after the chief, and workers follow.
 
     >>> cluster = Cluster(("a:1", "b:1", "b:2"), rank=2, source="an example")
     >>> cluster.size, cluster.is_chief, cluster.local_rank, cluster.local_ranks
@@ -66,6 +67,7 @@ class Cluster:
     source: str
     token: str = ""
     attempt: int = 0
+    servers: int = 0
 
     def __post_init__(self) -> None:
         for address in self.addresses:
@@ -82,6 +84,11 @@ class Cluster:
             raise ValueError(
                 f"{self.source}: expected a rank from 0 to {self.size - 1}, since there are "
                 f"{self.size} addresses, received {self.rank}"
+            )
+        if self.servers < 0 or (self.servers and self.size < self.servers + 2):
+            raise ValueError(
+                f"{self.source}: expected at least {self.servers + 2} ranks, a chief, "
+                f"{self.servers} parameter servers and a worker, received {self.size}"
             )
 
     @property
@@ -109,13 +116,42 @@ class Cluster:
         hosts = [address.rpartition(":")[0] for address in self.addresses]
         return [rank for rank, host in enumerate(hosts) if host == hosts[self.rank]]
 
+    @property
+    def is_server(self) -> bool:
+        """Whether this rank serves the chief, and does not run the script."""
+        return self.rank > 0 and self.servers > 0
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether the others continue without this rank until it comes back."""
+        return 0 < self.servers < self.rank
+
+    @property
+    def jobs(self) -> dict[str, list[str]]:
+        """The addresses by the names that `tf.distribute` has for the parts that ranks play."""
+        addresses, workers = list(self.addresses), 1 + self.servers
+        if not self.servers:
+            return {"worker": addresses}
+        return {
+            "chief": addresses[:1],
+            "ps": addresses[1:workers],
+            "worker": addresses[workers:],
+        }
+
+    @property
+    def task(self) -> tuple[str, int]:
+        """The job of this rank, and its number in it."""
+        own = self.addresses[self.rank]
+        return next((job, all_.index(own)) for job, all_ in self.jobs.items() if own in all_)
+
     def variables(self) -> dict[str, str]:
         """The environment by which `find_cluster`, or TensorFlow alone, finds this cluster."""
-        fields = ("addresses", "rank", "token", "attempt")
-        task = {"type": "worker", "index": self.rank}
+        fields = ("addresses", "rank", "token", "attempt", "servers")
+        job, index = self.task
+        task = {"type": job, "index": index}
         return {
             CLUSTER: json.dumps({name: getattr(self, name) for name in fields}),
-            "TF_CONFIG": json.dumps({"cluster": {"worker": self.addresses}, "task": task}),
+            "TF_CONFIG": json.dumps({"cluster": self.jobs, "task": task}),
         }
 
 
@@ -153,12 +189,12 @@ def _from_launcher(environ: Mapping[str, str]) -> Cluster | None:
     if not environ.get(CLUSTER):
         return None
     fields = _json_object(environ, CLUSTER)
-    types = {"addresses": list, "rank": int, "token": str, "attempt": int}
+    types = {"addresses": list, "rank": int, "token": str, "attempt": int, "servers": int}
     wrong = [name for name, value in fields.items() if type(value) is not types.get(name)]
     if wrong or not {"addresses", "rank"} <= fields.keys():
         raise ValueError(
-            f"{CLUSTER}: expected 'addresses' (a list of HOST:PORT), 'rank', and perhaps 'token' "
-            f"and 'attempt', received {environ[CLUSTER]}"
+            f"{CLUSTER}: expected 'addresses' (a list of HOST:PORT), 'rank', and perhaps 'token', "
+            f"'attempt' and 'servers', received {environ[CLUSTER]}"
         )
     return Cluster(**{**fields, "addresses": tuple(fields["addresses"])}, source=CLUSTER)
 

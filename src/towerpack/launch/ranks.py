@@ -78,6 +78,7 @@ class RankProcess:
         guard: Guard,
     ):
         self.cluster, self.host, self.path, self.guard = cluster, host, log, guard
+        self._command, self._private = command, private
         self.killed = False  # by this process, because of another rank
         self._asked = False  # to end, by this process
         self._hang = ""
@@ -112,6 +113,12 @@ class RankProcess:
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
                 self.pipes[pipe.fileno()] = _Pipe(console if cluster.is_chief else "")
+
+    def again(self) -> RankProcess:
+        """The same rank in a new process, after it has ended."""
+        self._report.unlink(missing_ok=True)
+        where = self.host, self.path, self._private, self.guard
+        return RankProcess(self._command, self.cluster, *where)
 
     def _environment(self) -> Mapping[str, str]:
         files = {PROGRESS: str(self._beats), FAILURE: str(self._report)}
@@ -203,9 +210,12 @@ class RankProcess:
         return read_beat(self._beats) is not None
 
     def idle_since(self) -> float | None:
-        """The monotonic time of its last sign of progress; None after it finished training."""
+        """The monotonic time of its last sign of progress; None if none is expected.
+
+        It is not after the end of training, and of servers.
+        """
         step, moment = read_beat(self._beats) or (0, self._started)
-        return None if step == FINISHED else moment
+        return None if step == FINISHED or self.cluster.is_server else moment
 
     def mark_hung(self, since: float, limit: float) -> None:
         """Notes as its failure that it made no progress since this monotonic time."""

@@ -22,6 +22,7 @@ from towerpack.launch.restarts import Entry, Meeting, Outcome, Plan, RendezvousE
 
 GRACE_SECONDS = 2.0  # for the peers of a failed rank to report what they see of it
 POLL_SECONDS = 0.2  # only where a process has no pidfd
+MOST_RETURNS = 10  # of replaceable ranks, in an attempt; then all ranks start again
 # Of the first signal, the second and all others.
 EFFECTS = (
     "which finish the step and save; again, they end at once; a third time, they are killed",
@@ -45,9 +46,10 @@ class Supervisor:
         meeting: Meeting,
         logs: Path,
         hang_seconds: float,
+        servers: int = 0,
     ):
         self.command, self.nproc, self.node, self.meeting = command, nproc, node, meeting
-        self.logs, self.hang_seconds = logs, hang_seconds
+        self.logs, self.hang_seconds, self.servers = logs, hang_seconds, servers
         self.host = socket.gethostname()
         self._ranks: list[RankProcess] = []
         self._stops: list[int] = []  # the signals that were received
@@ -106,7 +108,8 @@ class Supervisor:
             if self._stops:
                 break
             log = self.logs / f"rank-{rank}.log"
-            cluster = Cluster(addresses, rank, "towerpack launch", plan.token, plan.attempt)
+            place = rank, "towerpack launch", plan.token, plan.attempt, self.servers
+            cluster = Cluster(addresses, *place)
             self._ranks.append(RankProcess(self.command, cluster, self.host, log, private, guard))
         if self._stops:  # a rank that was being started did not receive it
             for started in self._ranks:
@@ -120,13 +123,21 @@ class Supervisor:
     def _watch(self) -> None:
         """Returns when all ranks have ended; kills the others some time after one has failed."""
         deadline: float | None = None  # the end of the grace period
+        returns = 0
         while running := [rank for rank in self._ranks if not rank.poll()]:
             self._report_stops(len(running))
             now = time.monotonic()
-            if deadline is None and (self._hung(running, now) or self._failed() or self._waits()):
+            over = self._failed() or self._left_by_chief()
+            if deadline is None and not over and returns < MOST_RETURNS and self._return_one():
+                returns += 1
+                continue
+            if deadline is None and (
+                over or self._hung(running, now) or self._lost() or self._waits()
+            ):
                 deadline = now + GRACE_SECONDS
             if deadline is not None and now >= deadline:
-                self._given_up = self._given_up or [rank.describe_kill() for rank in running]
+                if not self._left_by_chief():
+                    self._given_up = self._given_up or [rank.describe_kill() for rank in running]
                 for rank in running:
                     rank.kill()
                 deadline = now + GRACE_SECONDS  # for the kernel, on an overloaded machine
@@ -134,7 +145,26 @@ class Supervisor:
 
     def _failed(self) -> bool:
         """Whether a rank failed. While ranks save because of a signal, they are left alone."""
+        needed = (rank for rank in self._ranks if not rank.cluster.is_replaceable)
+        return not self._stops and any(rank.failure for rank in needed)
+
+    def _left_by_chief(self) -> bool:
+        """Whether only servers are left, which have nothing to do after the chief has ended."""
+        chief = self._ranks[0]
+        return bool(self.servers) and chief.cluster.is_chief and chief.code is not None
+
+    def _lost(self) -> bool:
+        """Whether a replaceable rank failed."""
         return not self._stops and any(rank.failure for rank in self._ranks)
+
+    def _return_one(self) -> bool:
+        """Starts a replaceable rank that failed again, by itself."""
+        for number, rank in enumerate(self._ranks):
+            if rank.failure is not None and rank.cluster.is_replaceable and not self._stops:
+                logger.warning("%s\nit starts again, by itself", rank.failure.text)
+                self._ranks[number] = rank.again()
+                return True
+        return False
 
     def _waits(self) -> bool:
         """Whether the ranks here would wait an hour for those of another node, which have ended.
@@ -239,7 +269,8 @@ def _outcome(ranks: Sequence[RankProcess]) -> Outcome:
     failures = [rank.failure for rank in ranks if rank.failure]
     if failures:
         return Outcome("failed", began, first(failures))
-    return Outcome("restart" if any(rank.code for rank in ranks) else "done", began)
+    asked = any(rank.code for rank in ranks if not rank.killed)
+    return Outcome("restart" if asked else "done", began)
 
 
 def _exit_code(outcome: Outcome) -> int:

@@ -28,6 +28,7 @@ from towerpack.train.multi_gpu import (
     SyncMultiGPUTrainerReplicated,
 )
 from towerpack.train.non_finite import NonFiniteCost, NonFiniteWeights
+from towerpack.train.parameter_server import DistributedTrainerParameterServer
 from towerpack.train.tower_trainer import SimpleTrainer, SingleCostTrainer, TowerTrainer
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "DEFAULT_MONITORS",
     "AsyncMultiGPUTrainer",
     "AutoResumeTrainConfig",
+    "DistributedTrainerParameterServer",
     "DistributedTrainerReplicated",
     "GANModelDesc",
     "GANTrainer",

@@ -94,6 +94,9 @@ class Trainer(Closing):
     trains = True
     """Whether its steps change variables, so that several ranks must train together."""
 
+    uses_servers = False
+    """Whether it trains on the workers of a cluster with parameter servers."""
+
     adopts_attributes = True
     """Whether variables are found in attributes."""
 
@@ -453,9 +456,16 @@ class NoOpTrainer(Trainer):
 def check_not_alone(trainer: Trainer) -> None:
     """Refuses a trainer of one process where several were started to train together."""
     cluster = this_cluster()
-    if cluster is None or trainer.ranks.size == cluster.size or not trainer.trains:
+    if cluster is None or not trainer.trains:
         return
     kind = type(trainer).__name__
+    if cluster.servers and not trainer.uses_servers:
+        raise WrongUse(
+            f"expected a trainer for a cluster with parameter servers, received {kind}; use "
+            "DistributedTrainerParameterServer, or start the ranks without --servers"
+        )
+    if cluster.servers or trainer.ranks.size == cluster.size:
+        return
     raise WrongUse(
         f"expected a trainer for the {cluster.size} ranks that were started ({cluster.source}), "
         f"received {kind}, which would train on each of them by itself. Use "

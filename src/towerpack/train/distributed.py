@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from towerpack.core import logger
-from towerpack.core.cluster import this_cluster
+from towerpack.core.cluster import WrongUse, this_cluster
 from towerpack.train.devices import MirroredTowers, OneTower, tower_devices
 from towerpack.train.fingerprint import program_facts
 from towerpack.train.multi_gpu import reduction_for
@@ -86,6 +86,11 @@ def ranks_of_run(average: bool = True, compression: str | None = None) -> OneRan
     cluster = this_cluster()
     if cluster is None or cluster.size == 1:
         return OneRank()
+    if cluster.servers:
+        raise WrongUse(
+            f"expected a cluster without parameter servers, received {cluster.servers}; use "
+            "DistributedTrainerParameterServer, or start the ranks without --servers"
+        )
     addresses = ", ".join(cluster.addresses)
     if len(addresses) > LONGEST_LINE:
         addresses = f"{addresses[:LONGEST_LINE]} ..."
