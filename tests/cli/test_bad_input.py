@@ -69,6 +69,7 @@ READS = {
     ],
     "report": [("{bad}",)],
     "runs": [("{bad}",)],
+    "launch": [],  # Python reads the script
     "demo": [],  # these two read nothing
     "env": [],
 }

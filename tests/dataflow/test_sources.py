@@ -59,6 +59,8 @@ def test_a_batch_of_arrays_is_a_copy():
     ("arrays", "words"),
     [
         ((), "expected at least one array"),
+        (([np.zeros((3, 2)), np.zeros(3)],), r"write DataFromArrays\(x, y\)"),
+        (((np.zeros(3), np.zeros(3)),), r"write DataFromArrays\(x, y\)"),
         ((np.zeros(2), np.zeros(3)), r"expected arrays of one length, received lengths \[2, 3\]"),
         ((np.zeros(()),), "each with a first axis of datapoints"),
     ],

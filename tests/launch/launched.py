@@ -56,7 +56,7 @@ class Launched:
     def note(self, name: str) -> str:
         """What a rank has noted under this name; waits for it."""
         path = self.directory / name
-        eventually(path.exists, f"{name}; the launcher printed:\n{self.err}")
+        eventually(path.exists, lambda: f"{name}; the launcher printed:\n{self.err}")
         return path.read_text()
 
     def wait(self) -> int:
@@ -65,7 +65,7 @@ class Launched:
             code = self.process.wait(SECONDS)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it did not end:\n{self.out}{self.err}") from None
-        eventually(lambda: not self.processes(), f"the end of {self.processes()}")
+        eventually(lambda: not self.processes(), lambda: f"the end of {self.processes()}")
         return code
 
     def processes(self) -> dict[int, str]:
@@ -142,10 +142,10 @@ def launcher(directory: Path) -> Iterator[Launcher]:
         found.close()
 
 
-def eventually(condition: Callable[[], object], what: str = "") -> None:
+def eventually(condition: Callable[[], object], what: Callable[[], str] = str) -> None:
     deadline = time.monotonic() + SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"it never came: {what or condition}"
+        assert time.monotonic() < deadline, f"it never came: {what()}"
         time.sleep(0.01)
 
 

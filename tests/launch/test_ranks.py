@@ -80,7 +80,7 @@ if attempt == 1 and rank == 0:
     os.kill(os.getpid(), signal.SIGSTOP)
 if attempt == 2 and rank == 1:
     progress.finish()
-    time.sleep(LIMIT * 1.5)
+    time.sleep(LIMIT * 2)
     note("finished late")
     sys.exit(0)
 end = time.monotonic() + (1000 if attempt < 2 else 0)
@@ -102,6 +102,7 @@ def test_a_rank_without_progress_is_found_and_all_start_again(launch):
     assert message in " ".join(first.split())
     assert message in " ".join(second.split())
     assert run.note("stopped") == ""
+    assert "rank 0 on host" in second.partition("a signal had stopped it")[0].splitlines()[-1]
     # Its stacks, and those of the rank that did not hang.
     assert "in stuck_in_python" in run.log(1)
     assert "most recent call first" in run.log(0)

@@ -61,7 +61,8 @@ def test_a_failure_on_one_node_restarts_all_and_is_shown_on_all(node):
 progress.beat(1)
 if not attempt:
     if rank == 1:
-        raise ValueError("the reason")
+        progress.report_failure(ValueError("the reason caf\\udce9"), secondary=False)
+        os._exit(1)
     wait_for("facts-1-0")
     sys.exit(75)
 """
@@ -70,7 +71,7 @@ if not attempt:
     assert [run.wait() for run in runs] == [0, 0]
     for run in runs:
         assert "rank 1 on host" in run.err
-        assert "ValueError: the reason" in run.err
+        assert "ValueError: the reason caf\\udce9" in run.err
         assert "all ranks start again in 1 s: attempt 1" in run.err
     first, second = (json.loads(runs[0].note(f"facts-0-{attempt}")) for attempt in (0, 1))
     assert first[0] != second[0]

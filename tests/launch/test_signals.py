@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests.launch.launched import PRELUDE, eventually
+from towerpack.launch.supervisor import GRACE_SECONDS
 
 COUNT = """
 signals = []
@@ -92,12 +93,14 @@ def test_a_signal_between_two_attempts_ends_the_run(launch):
     assert "attempt 3, rank" not in run.log(0)
 
 
-def test_a_rank_that_fails_after_a_signal_is_reported(launch):
-    code = COUNT + "if rank == 1:\n    raise OSError('disk')\nsys.exit(128 + signals[0])"
-    run = launch(code, "--nproc", 2)
+def test_a_rank_that_fails_after_a_signal_is_reported_and_does_not_end_the_others(launch):
+    seconds = GRACE_SECONDS + 1
+    code = COUNT + f"if rank == 1:\n    raise OSError('disk')\ntime.sleep({seconds})\n"
+    run = launch(code + "note('saved')\nsys.exit(128 + signals[0])", "--nproc", 2)
     ready(run)
     run.process.send_signal(signal.SIGTERM)
     assert run.wait() == 1
+    assert run.note("saved") == ""
     assert "OSError: disk" in run.err
     assert "attempt 1" not in run.err
 

@@ -188,6 +188,7 @@ def test_the_cause_is_shown_first_and_what_follows_from_it_is_not_blamed(launch)
 def test_an_error_that_the_script_caught_is_no_failure(launch):
     run = launch("progress.report_failure(ValueError('x'), secondary=False)")
     assert run.wait() == 0, run.err
+    assert "attempt 1" not in run.err
 
 
 def test_what_a_rank_starts_does_not_report_in_its_place(launch, tmp_path):

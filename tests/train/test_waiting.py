@@ -198,5 +198,6 @@ def test_F7_ctrl_c_while_steps_wait_for_each_other(tmp_path):
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT, errors
-    assert "after_train at 0" in output
+    # Those that had come are trained on, if the wait for more had begun.
+    assert "after_train at 0" in output or "after_train at 4" in output
     assert_nobody_is_left(process)

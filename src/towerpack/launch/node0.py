@@ -82,7 +82,7 @@ class Node0:
         while len(guests) < self.nodes - 1:
             for key, _ in selector.select(wait.seconds()):
                 if key.data is None:
-                    with contextlib.suppress(OSError):  # it has gone
+                    with contextlib.suppress(BlockingIOError, ConnectionError):  # it has gone
                         guest = _Guest(*self._listener.accept())
                         selector.register(guest.connection, selectors.EVENT_READ, guest)
                 elif not key.data.read() or not self._admit(key.data, guests):

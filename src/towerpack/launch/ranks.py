@@ -187,12 +187,10 @@ class RankProcess:
             self.killed = True
             self._kill_group()
 
-    def give_up(self) -> None:
-        """Kills the rank, which did not notice that another one failed."""
-        if self.code is None and not self.killed:
-            why = "a signal had stopped it" if is_stopped(self.process.pid) else "it still ran"
-            logger.warning("rank %d on host %s was killed: %s", self.cluster.rank, self.host, why)
-        self.kill()
+    def describe_kill(self) -> str:
+        """The state in which it is killed, in words."""
+        state = "a signal had stopped it" if is_stopped(self.process.pid) else "it still ran"
+        return f"rank {self.cluster.rank} on host {self.host} was killed: {state}"
 
     def _kill_group(self) -> None:
         try:

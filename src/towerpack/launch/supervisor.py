@@ -53,6 +53,7 @@ class Supervisor:
         self._stops: list[int] = []  # the signals that were received
         self._reported_stops = 0
         self._between_attempts = True
+        self._given_up: list[str] = []  # the ranks that were killed after another one had failed
         self._lost_node = False
 
     def run(self) -> int:
@@ -84,7 +85,7 @@ class Supervisor:
                 logger.error("%s", error)
                 plan = Plan([], entry.attempt, entry.token, entry.outcome, "nodes are missing")
             if plan.outcome is not None:
-                _report(plan, plan.outcome)
+                _report(plan, plan.outcome, self._given_up)
                 if plan.end:
                     return _exit_code(plan.outcome)
             time.sleep(plan.delay)
@@ -100,6 +101,7 @@ class Supervisor:
         addresses = tuple(address for node in plan.addresses for address in node)
         lowest = sum(len(node) for node in plan.addresses[: self.node])
         self._between_attempts = self._lost_node = False
+        self._given_up = []
         for rank in range(lowest, lowest + self.nproc):
             if self._stops:
                 break
@@ -124,8 +126,9 @@ class Supervisor:
             if deadline is None and (self._hung(running, now) or self._failed() or self._waits()):
                 deadline = now + GRACE_SECONDS
             if deadline is not None and now >= deadline:
+                self._given_up = self._given_up or [rank.describe_kill() for rank in running]
                 for rank in running:
-                    rank.give_up()
+                    rank.kill()
                 deadline = now + GRACE_SECONDS  # for the kernel, on an overloaded machine
             self._wait(running, now, deadline)
 
@@ -245,12 +248,14 @@ def _exit_code(outcome: Outcome) -> int:
     return 0 if outcome.kind == "done" else RESTART_CODE
 
 
-def _report(plan: Plan, outcome: Outcome) -> None:
+def _report(plan: Plan, outcome: Outcome, given_up: Sequence[str]) -> None:
     """The failure comes first, since it is what a reader of the console looks for."""
     if outcome.failure is not None:
         logger.error("%s", outcome.failure.text)
     elif outcome.kind == "restart":
         logger.warning("a rank was asked to end or to restart; all ranks have saved")
+    for rank in given_up:  # the one that was stopped may be the cause
+        logger.warning("%s", rank)
     if plan.end:
         logger.info("the run ends: %s", plan.end)
     else:

@@ -68,8 +68,8 @@ class TowerTrainer(Trainer):
     ) -> None:
         super().__init__()
         self.replication = replication or OneTower()
-        self.ranks = ranks or OneRank()
-        self.is_chief = self.ranks.is_chief
+        if ranks is not None:
+            self.ranks, self.is_chief = ranks, ranks.is_chief
         self.batches_per_step = self.replication.count * self.ranks.size
         self.options = StepOptions(**options)
         if self.options.jit is True and self.batches_per_step > 1:

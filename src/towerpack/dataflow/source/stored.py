@@ -115,8 +115,7 @@ class DataFromArrays(ShuffledSource):
         else:
             self.keys = None
             columns = list(arrays)
-        # asanyarray keeps a memory-mapped array as it is.
-        self.arrays = [_text(np.asanyarray(array), column) for column, array in enumerate(columns)]
+        self.arrays = [_text(_as_array(array), column) for column, array in enumerate(columns)]
         if not self.arrays or any(array.ndim == 0 for array in self.arrays):
             raise ValueError("expected at least one array, each with a first axis of datapoints")
         lengths = [len(array) for array in self.arrays]
@@ -149,6 +148,20 @@ class DataFromArrays(ShuffledSource):
             # mode="clip" lets `take` write directly into `out`; all rows are in range.
             batch.append(np.take(array, rows, axis=0, out=out, mode="clip"))
         return self._datapoint(batch)
+
+
+def _as_array(column: Any) -> np.ndarray:
+    """A memory-mapped array stays as it is."""
+    several = isinstance(column, tuple | list) and len(column) > 1
+    if several and all(hasattr(part, "shape") for part in column):
+        shapes = [part.shape for part in column]
+        if isinstance(column, tuple) or len(set(shapes)) > 1:
+            raise ValueError(
+                f"expected an array, received a {type(column).__name__} of arrays of the shapes "
+                f"{', '.join(map(str, shapes[:8]))}; write DataFromArrays(x, y), an argument for "
+                "each component of a datapoint"
+            )
+    return np.asanyarray(column)
 
 
 def _text(array: np.ndarray, column: int) -> np.ndarray:
