@@ -19,6 +19,7 @@ def test_F20_a_signal_to_the_launcher_saves_one_step_on_all_ranks(tmp_path, numb
         assert it.exit_code() == code, it.log()
         log = it.log()
     (step,) = re.findall(rf"training was stopped: {number.name} on rank \d after step (\d+)", log)
+    assert "ERR" not in log
     (there,) = (tmp_path / "run").rglob("rank-1.log")
     assert f"{number.name} on rank" in there.read_text()
     assert f"after step {step}" in there.read_text()
