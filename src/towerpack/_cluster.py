@@ -80,7 +80,8 @@ def end_at_once(
     The interpreter would take many seconds to end, while the other ranks wait for this one.
     """
     lost = isinstance(error, LOST_PEER)
-    progress.report_failure(error, secondary=lost)
+    if not isinstance(error, KeyboardInterrupt):  # asked for, and the exit code says so
+        progress.report_failure(error, secondary=lost)
     sys.__excepthook__(kind, error, traceback)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed

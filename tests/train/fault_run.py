@@ -22,6 +22,7 @@ DEFAULTS = {
     "save": "10 steps",
     "resume": None,
     "pause": 0.0,  # seconds after each step
+    "holds": [],  # steps after which the chief waits for the file go-<step>
     "workers": 0,
     "hang": None,  # [rank, step, "callback" or "flow"]
 }

@@ -48,8 +48,8 @@ class Random(ModelDesc):
 class Losses(Callback):
     """Writes the loss of each step, at once."""
 
-    def __init__(self, attempt, pause):
-        self.attempt, self.pause = attempt, pause
+    def __init__(self, attempt, pause, holds):
+        self.attempt, self.pause, self.holds = attempt, pause, holds
 
     def _before_train(self):
         self.file = os.open("losses", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -62,6 +62,8 @@ class Losses(Callback):
         line = f"{self.attempt} {self.global_step} {float(loss).hex()}\n"
         os.write(self.file, line.encode())
         time.sleep(self.pause)
+        while self.global_step in self.holds and not Path(f"go-{self.global_step}").exists():
+            time.sleep(0.01)
 
 
 class Hang(Callback):
@@ -112,7 +114,7 @@ def train(options, start):
     noisy = Noisy(step * 8 if hangs and place == "flow" else 0)
     workers = options["workers"]
     flow = MultiProcessMapData(flow, workers, noisy) if workers else MapData(flow, noisy)
-    callbacks = [Losses(attempt, options["pause"])]
+    callbacks = [Losses(attempt, options["pause"], options["holds"])]
     if options["save"]:
         callbacks.append(ModelSaver(every=options["save"]))
     if options["hang"]:

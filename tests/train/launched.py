@@ -73,7 +73,7 @@ class Launched:
         return max(attempts, default=-1)
 
     def signal_at(self, step: int, rank: int, number: int) -> None:
-        """Sends a signal to a rank after the chief has done a step, or a later one."""
+        """Sends a signal to a rank after the chief has done a step, where it may be on hold."""
 
         def sent() -> bool:
             if self.step() < step or rank not in (found := self.ranks()):
@@ -82,6 +82,11 @@ class Launched:
             return True
 
         self.wait(sent, f"rank {rank} after step {step}")
+        self.go(step)
+
+    def go(self, step: int) -> None:
+        """Lets the chief continue after a step of `holds`."""
+        (self.directory / f"go-{step}").touch()
 
     def wait_for_step(self, step: int) -> None:
         self.wait(lambda: self.step() >= step, f"step {step}")
@@ -103,7 +108,7 @@ class Launched:
             ended = self.process.poll()
             assert ended is None, f"it ended with {ended} before {what}:\n{self.log()}"
             assert time.monotonic() < deadline, f"no {what}:\n{self.log()}"
-            time.sleep(0.005)
+            time.sleep(0.02)
         return found
 
     def exit_code(self) -> int:
@@ -144,7 +149,7 @@ def undisturbed(directory: Path, **run: Any) -> Path:
     """The directory of the same run in one process, with a tower for each of two ranks."""
     directory.mkdir()
     done = subprocess.run(
-        [sys.executable, "-m", fault_run.__name__, json.dumps({"towers": 2, **run})],
+        [sys.executable, "-m", fault_run.__name__, json.dumps({"towers": 2, **run, "holds": []})],
         cwd=directory,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,

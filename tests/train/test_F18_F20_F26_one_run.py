@@ -13,8 +13,9 @@ HANG_SECONDS = 8
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_F18_F20_F26_a_run_with_a_fault_of_each_kind_equals_an_undisturbed_one(tmp_path):
+    run = {"holds": [35, 75, 125], "hang": [1, 165, "callback"]}
     options = ["--nproc=2", "--max-restarts=8", f"--hang-timeout={HANG_SECONDS}"]
-    with launched(tmp_path / "run", *options, pause=0.01, hang=[1, 165, "callback"]) as it:
+    with launched(tmp_path / "run", *options, **run) as it:
         it.signal_at(35, 0, signal.SIGKILL)
         it.wait_for_log(r"rank 0 on host \S+ was killed by SIGKILL")
         it.signal_at(75, 1, signal.SIGSTOP)

@@ -11,7 +11,7 @@ import pytest
 from tests.train.launched import assert_equal_runs, launched, losses, undisturbed
 
 PORT = 29777
-RUN = {"pause": 0.01}
+RUN = {"holds": [75]}  # of tests that disturb it there
 
 
 class Network:
@@ -59,7 +59,7 @@ class Network:
         """`towerpack launch` on a host, in a directory of its own."""
         place = [f"--nnodes={self.hosts}", f"--node-rank={host}", f"--rendezvous=10.99.0.1:{PORT}"]
         prefix = ["ip", "netns", "exec", self.space(host)]
-        return launched(directory / f"host{host}", *place, *options, prefix=prefix, **RUN, **run)
+        return launched(directory / f"host{host}", *place, *options, prefix=prefix, **run)
 
 
 def run(*command):
@@ -99,10 +99,11 @@ def assert_equal(directory, hosts=2, **tolerance):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_F18_a_host_is_killed_and_started_again(network, tmp_path):
-    with network.launch(tmp_path, 0) as first:
-        with network.launch(tmp_path, 1):
+    with network.launch(tmp_path, 0, **RUN) as first:
+        with network.launch(tmp_path, 1, **RUN):
             first.wait_for_step(75)
-        with network.launch(tmp_path, 1) as second:
+        first.go(75)
+        with network.launch(tmp_path, 1, **RUN) as second:
             assert (first.exit_code(), second.exit_code()) == (0, 0), first.log() + second.log()
         log = first.log()
     assert "rank 0 on host" in log  # the only one that could report the loss
@@ -126,14 +127,15 @@ def test_F18_a_rank_is_killed_before_all_have_joined(network, tmp_path, rank):
 @pytest.mark.parametrize("killed", [0, 1])
 def test_F18_a_host_loses_its_power(network, tmp_path, killed):
     """Its connections are not closed, and the host of the chief may be the one."""
-    with network.launch(tmp_path, 1 - killed) as staying:
-        with network.launch(tmp_path, killed) as it:
+    with network.launch(tmp_path, 1 - killed, **RUN) as staying:
+        with network.launch(tmp_path, killed, **RUN) as it:
             chief = it if killed == 0 else staying
             chief.wait_for_step(75)
             network.link(killed, "down")
+            chief.go(75)
         staying.wait_for_log("attempt 0 on this node")
         network.link(killed, "up")
-        with network.launch(tmp_path, killed) as it:
+        with network.launch(tmp_path, killed, **RUN) as it:
             assert (staying.exit_code(), it.exit_code()) == (0, 0), staying.log() + it.log()
         assert re.search(r"attempt 1\b", staying.log())
     assert_equal(tmp_path)
@@ -144,9 +146,10 @@ def test_F18_a_host_loses_its_power(network, tmp_path, killed):
 @pytest.mark.parametrize("seconds", [5, 40])
 def test_F18_a_link_is_cut_for_some_seconds(network, tmp_path, seconds):
     """The short cut may be survived; after the long one, all ranks start again."""
-    with network.launch(tmp_path, 0) as first, network.launch(tmp_path, 1) as second:
+    with network.launch(tmp_path, 0, **RUN) as first, network.launch(tmp_path, 1, **RUN) as second:
         first.wait_for_step(75)
         network.link(1, "down")
+        first.go(75)
         time.sleep(seconds)
         if seconds > 15:
             for node in (first, second):
