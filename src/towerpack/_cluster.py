@@ -18,15 +18,12 @@ from towerpack.core.cluster import (
     FATAL_CODE,
     RESTART_CODE,
     Cluster,
+    WrongUse,
     progress,
     this_cluster,
 )
 
 LOGICAL_CPUS = 4  # stand in for the GPUs of a rank on a machine that has none
-
-
-class RanksDiffer(ValueError):
-    """The ranks do not run the same program, so their collectives would add up different things."""
 
 
 @functools.cache
@@ -84,7 +81,7 @@ def _end_at_once(
             stream.flush()
     if isinstance(error, KeyboardInterrupt):
         os._exit(130)
-    os._exit(RESTART_CODE if lost else FATAL_CODE if isinstance(error, RanksDiffer) else 1)
+    os._exit(RESTART_CODE if lost else FATAL_CODE if isinstance(error, WrongUse) else 1)
 
 
 # What a collective raises after another rank has ended, or cannot be reached.

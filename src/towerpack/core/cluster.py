@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from towerpack.core.files import atomic_file
 from towerpack.core.processes import NO_DESCRIPTOR, end_with_parent
 from towerpack.core.schedulers import BY_HAND, PORTS_PER_JOB, find_place
 
@@ -39,6 +38,14 @@ STACKS_SIGNAL = signal.SIGUSR2  # a supervised rank prints the stacks of its thr
 BEAT = struct.Struct("=qd")  # the step, or FINISHED; the monotonic time
 FINISHED = -1
 CLUSTER, PROGRESS, FAILURE = "TOWERPACK_CLUSTER", "TOWERPACK_PROGRESS", "TOWERPACK_FAILURE"
+
+
+class WrongUse(ValueError):
+    """An error of the program, which a restart of the ranks cannot cure."""
+
+
+class RanksDiffer(WrongUse):
+    """The ranks do not run the same program, so their collectives would add up different things."""
 
 
 @dataclass(frozen=True)
@@ -254,9 +261,10 @@ class Progress:
             "secondary": secondary,
             "traceback": "".join(traceback.format_exception(error)),
         }
+        part = Path(f"{self._failure}.part")
         try:
-            with atomic_file(Path(self._failure), "w") as file:
-                json.dump(report, file)
+            part.write_text(json.dumps(report))
+            part.replace(self._failure)  # the supervisor never reads half of it
         except OSError as unwritten:  # the error itself must not be lost over this
             # The module `logger` imports this one, so it cannot be used here.
             logging.getLogger("towerpack").error(

@@ -37,6 +37,8 @@ class FlowInput(InputSource):
     datapoints_per_batch = 1
     """How many datapoints of the flow are in a batch."""
 
+    ends_in_wait = True
+
     _endless = True
     """Whether the next epoch follows at the end of the flow."""
 

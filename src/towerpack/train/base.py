@@ -17,7 +17,7 @@ from towerpack.callbacks import (
 )
 from towerpack.checkpoint import ModelLoader, SmartInit
 from towerpack.core import logger
-from towerpack.core.cluster import progress
+from towerpack.core.cluster import WrongUse, progress, this_cluster
 from towerpack.core.tracebacks import folds_traceback
 from towerpack.input_source import InputSource
 from towerpack.monitor import (
@@ -48,6 +48,9 @@ def DEFAULT_CALLBACKS() -> list[Callback]:
 def DEFAULT_MONITORS() -> list[MonitorBase]:
     """The monitors that every run gets unless `monitors` says otherwise."""
     return [TFEventWriter(), JSONWriter(), ScalarPrinter(), RunRecord()]
+
+
+NAMED_WEIGHTS = 5  # in a warning; often all differ
 
 
 class Closing:
@@ -90,6 +93,9 @@ class Trainer(Closing):
 
     runs_many = False
     """Whether `run_steps` is defined; a `run_step` of the user runs one step at a time."""
+
+    trains = True
+    """Whether its steps change variables, so that several ranks must train together."""
 
     adopts_attributes = True
     """Whether variables are found in attributes."""
@@ -228,7 +234,7 @@ class Trainer(Closing):
             loader = SmartInit(session_init)
             loader.load(self.store.saved())
             state = loader.run_state
-        self.ranks.copy_from_chief(list(self.store.saved().values()))
+        self.ranks.copy_from_chief(self.store.saved())
         state = self.ranks.from_chief(state)
         if state is not None:
             self.restore(state)
@@ -259,13 +265,25 @@ class Trainer(Closing):
 
         A restored run continues in its own epoch, or in the next if that one was complete.
         """
+        check_not_alone(self)
         self._begin(steps_per_epoch, starting_epoch, max_epoch)
+        self.ranks.check_same(
+            {
+                "steps_per_epoch": steps_per_epoch,
+                "max_epoch": max_epoch,
+                "the epoch to begin with": self.starting_epoch,
+                "the step to begin with": self.global_step,
+            }
+        )
         self.monitors.open(run_info(self))
         callbacks, error, failed = self.callbacks, None, False
         try:
             with self.stop_request.catching_signals():
                 self.monitors.at(self.global_step, self.epoch_num)
-                callbacks.before_train()
+                self._event(callbacks.before_train)
+                stopped = self.ranks.agree(bool(self.stop_request.reason), what="the start")
+                if stopped.any():
+                    raise StopTraining(self.stop_request.reason or "a callback asked for it")
                 self._settle()
                 self.clock = EpochClock(callbacks, getattr(self.input_source, "flow", None))
                 while self.epoch_num < max_epoch or self._within_epoch:
@@ -274,6 +292,7 @@ class Trainer(Closing):
                     self._within_epoch = False
                     self._event(callbacks.before_epoch)
                     self._settle()
+                    self.follow_chief()
                     while (left := steps_per_epoch - 1 - self.local_step) > 0:
                         # A step that a callback observes runs by itself.
                         due, before = callbacks.next_due(), self.global_step
@@ -297,6 +316,7 @@ class Trainer(Closing):
                         # was saved before them would continue with the next epoch.
                         if left > done:
                             self._settle()
+                    self._check_weights()
                     self._event(callbacks.after_epoch)
                     self._event(callbacks.trigger_epoch)
                     self.monitors.put_times(self.clock.lap(self.input_source.waited))
@@ -335,6 +355,26 @@ class Trainer(Closing):
         self._has_run = True
         if directory and self.monitors.monitors and not continues and not logger.keeps_runs():
             move_earlier_run(Path(directory))
+
+    def follow_chief(self) -> list[str]:
+        """Gives all ranks the chief's values of the variables; returns the names of those changed.
+
+        What callbacks of the chief have assigned reaches the others before each epoch. The state of
+        layers, such as moving averages, does so after the steps of each epoch: validation on all
+        ranks needs it.
+        """
+        return self.ranks.copy_from_chief(self.store.saved())
+
+    def _check_weights(self) -> None:
+        changed = self.follow_chief()
+        weights = [name for name in changed if name in self.store.trainable()]
+        if weights:
+            logger.warning(
+                "%s differed between the ranks after epoch %d, and now are the chief's: has a "
+                "callback changed them within the epoch, or do the ranks compute differently?",
+                weights[:NAMED_WEIGHTS],
+                self.epoch_num,
+            )
 
     def configuration(self) -> dict[str, Any]:
         """The facts about this trainer that help a reader of the run later."""
@@ -400,6 +440,7 @@ class NoOpTrainer(Trainer):
     `tower_func` and `input_source` may be set if callbacks need them.
     """
 
+    trains = False
     runs_many = True
 
     def run_step(self) -> None:
@@ -407,6 +448,20 @@ class NoOpTrainer(Trainer):
 
     def run_steps(self, count: int) -> int:
         return count
+
+
+def check_not_alone(trainer: Trainer) -> None:
+    """Refuses a trainer of one process where several were started to train together."""
+    cluster = this_cluster()
+    if cluster is None or trainer.ranks.size == cluster.size or not trainer.trains:
+        return
+    kind = type(trainer).__name__
+    raise WrongUse(
+        f"expected a trainer for the {cluster.size} ranks that were started ({cluster.source}), "
+        f"received {kind}, which would train on each of them by itself. Use "
+        "DistributedTrainerReplicated, or pass ranks=ranks_of_run() to a TowerTrainer of your own. "
+        "To train on one machine, start one process"
+    )
 
 
 def steps_of_data(source: InputSource, batches_per_step: int) -> int:

@@ -20,7 +20,7 @@ from towerpack.tower.summary import (
 )
 from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
 from towerpack.train.non_finite import all_finite, sum_is_finite
-from towerpack.train.ranks import open_size
+from towerpack.train.packing import open_size
 
 if TYPE_CHECKING:
     from towerpack.train.tower_trainer import TowerTrainer
@@ -162,6 +162,7 @@ class StepBuilder:
         stores = self.trainer.stores
         own = len(stores) > 1
         store = stores[index if own else 0]
+        own |= index == 0  # a rank keeps the state of its first tower
         index += self.first_tower
         return TowerContext(
             f"tower{index}" if index else "",

@@ -48,7 +48,10 @@ class DistributedTrainerReplicated(SingleCostTrainer):
         if len(devices) > 1:
             reduction = reduction_for(None, devices)
             towers = MirroredTowers(devices, reduction, average, own_variables=True)
-        super().__init__(towers, ranks=ranks_of_run(average, compression), **options)
+        ranks = ranks_of_run(average, compression)
+        if ranks.size == 1:
+            logger.info("training on one machine: no cluster of several ranks was found")
+        super().__init__(towers, ranks=ranks, **options)
 
 
 class HorovodTrainer(DistributedTrainerReplicated):
@@ -62,13 +65,15 @@ class HorovodTrainer(DistributedTrainerReplicated):
 
 
 def ranks_of_run(average: bool = True, compression: str | None = None) -> OneRank:
-    """The ranks of the cluster that this process belongs to; waits until all have joined it."""
+    """The ranks of the cluster that this process belongs to; waits until all have joined it.
+
+    It is for trainers of your own: `TowerTrainer.__init__(..., ranks=ranks_of_run())` adds up the
+    gradients of all ranks. All of them must call it. Without a cluster there is one rank.
+    """
     if compression not in (None, "bfloat16"):
         raise ValueError(f"expected compression=None or 'bfloat16', received {compression!r}")
     cluster = this_cluster()
     if cluster is None or cluster.size == 1:
-        where = f"{cluster.source} has one rank" if cluster else "no cluster in the environment"
-        logger.info("training on one machine: %s", where)
         return OneRank()
     addresses = ", ".join(cluster.addresses)
     if len(addresses) > LONGEST_LINE:
