@@ -102,14 +102,20 @@ class Ranks(OneRank):
         function = tf.function(lambda x: self.sum([x])[0], autograph=False, input_signature=[spec])
         return function.get_concrete_function()
 
-    def sum(self, tensors: Sequence[Any]) -> list[Any]:
-        """The sums of tensors over all ranks, in the graph that is being traced."""
+    def sum(self, tensors: Sequence[Any], bytes_per_pack: int = 0) -> list[Any]:
+        """The sums of tensors of one dtype over all ranks, in the graph that is being traced.
+
+        They travel in one message, or in several of about `bytes_per_pack`, one after the other: a
+        function runs collectives in the order in which they were traced. So any number of them
+        works. Collectives in parallel would occupy a thread each.
+        """
+        options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bytes_per_pack)
 
         def reduce() -> list[Any]:
             # A tensor from outside has no device that the strategy would accept.
             own = [tf.nest.map_structure(tf.identity, x, expand_composites=True) for x in tensors]
             replica = tf.distribute.get_replica_context()
-            return replica.all_reduce(tf.distribute.ReduceOp.SUM, own)
+            return replica.all_reduce(tf.distribute.ReduceOp.SUM, own, options)
 
         return list(self.strategy.run(reduce))
 
@@ -132,7 +138,7 @@ class Ranks(OneRank):
             kinds.append(tf.bfloat16 if self.half else tf.float64 if double else tf.float32)
         numbers = [tf.cast(cost, tf.float32), weight]
         kinds += [tf.float32, tf.float32]
-        *total, cost, all_weights = packed_sum(self.sum, [*weighted, *numbers], kinds)
+        *total, cost, all_weights = packed_sum(self.sum, self.size, [*weighted, *numbers], kinds)
         factor = (1.0 if self.average else float(self.size)) / all_weights
         means = iter([scaled(gradient, factor) for gradient in total])
         summed = [[(next(means), v) for _, v in pairs] for pairs in towers[0].gradients]
