@@ -20,6 +20,7 @@ import signal
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -288,6 +289,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="*", default=parts, choices=parts)
     parser.add_argument("--quick", action="store_true", help="see that it runs, in two minutes")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the contenders
     training = TRAINING
     if options.quick:
         options.turns, options.seconds, training = 1, 0.5, ["towerpack", "one process", "DDP"]
