@@ -26,6 +26,7 @@ from towerpack.core.processes import killed_with_parent
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 110.0  # less than the time limit of a test, which would not show the output
+NUMBER = "RANK_OF_A_TEST"  # the variable with it: all ranks have the same arguments
 TAIL = 8000  # characters of the output of a rank that failed
 
 
@@ -69,8 +70,9 @@ def started(
         for number in range(ranks):
             cluster = Cluster(addresses, number, "a test", **of_cluster)
             variables = cluster.variables() if ranks > 1 else {}
+            variables[NUMBER] = str(number)
             variables["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-            command = [sys.executable, "-m", __name__, name, json.dumps(argument), str(number)]
+            command = [sys.executable, "-m", __name__, name, json.dumps(argument)]
             with open(directory / f"rank-{number}.log", "wb") as log:
                 process = subprocess.Popen(
                     command,
@@ -127,11 +129,11 @@ def free_addresses(count: int) -> tuple[str, ...]:
         return tuple(f"127.0.0.1:{each.getsockname()[1]}" for each in sockets)
 
 
-def main(name: str, argument: str, number: str) -> None:
+def main(name: str, argument: str) -> None:
     """What runs in a rank."""
     module, _, function = name.partition(":")
     found = getattr(importlib.import_module(module), function)(json.loads(argument))
-    Path(f"rank-{number}.json").write_text(json.dumps(found))
+    Path(f"rank-{os.environ[NUMBER]}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -55,6 +55,9 @@ class InputSource:
     ends_in_wait = False
     """Whether `wait` finds the end of the data, and not only `next`."""
 
+    first_checksum: int | None = None
+    """Of the first batch of all ranks, where they can compare it only after it has been read."""
+
     _reader: TracedReader | None = None
 
     def setup(self, signature: Sequence[Any]) -> None:

@@ -8,7 +8,7 @@ from towerpack.train.base import DEFAULT_CALLBACKS, DEFAULT_MONITORS, NoOpTraine
 from towerpack.train.builder import Objective
 from towerpack.train.config import AutoResumeTrainConfig, TrainConfig, launch_train_with_config
 from towerpack.train.devices import get_num_gpu
-from towerpack.train.distributed import DistributedTrainerReplicated, HorovodTrainer
+from towerpack.train.distributed import DistributedTrainerReplicated, HorovodTrainer, ranks_of_run
 from towerpack.train.gan import (
     GANModelDesc,
     GANTrainer,
@@ -58,5 +58,6 @@ __all__ = [
     "Trainer",
     "get_num_gpu",
     "launch_train_with_config",
+    "ranks_of_run",
     "setup_keras_trainer",
 ]

@@ -17,7 +17,7 @@ from towerpack.callbacks import (
 )
 from towerpack.checkpoint import ModelLoader, SmartInit
 from towerpack.core import logger
-from towerpack.core.cluster import WrongUse, progress, this_cluster
+from towerpack.core.cluster import WrongUse, is_chief, progress, this_cluster
 from towerpack.core.tracebacks import folds_traceback
 from towerpack.input_source import InputSource
 from towerpack.monitor import (
@@ -76,9 +76,6 @@ class Trainer(Closing):
     they are added to `store`, where checkpoints and hyperparameter setters find them.
     """
 
-    is_chief = True
-    """Whether this process logs and saves; of several ranks only the first does."""
-
     ranks = OneRank()
     """The processes that train together."""
 
@@ -101,6 +98,8 @@ class Trainer(Closing):
     """Whether variables are found in attributes."""
 
     def __init__(self) -> None:
+        # Whether this process logs and saves; of several ranks only the first does.
+        self.is_chief = is_chief()
         self.input_source = InputSource()  # without data, until a trainer sets its own
         self._tower_func: TowerFunc | None = None
         self.moving_averages: dict[str, MovingAverage] = {}

@@ -12,6 +12,7 @@ from towerpack.optimizer import Optimizer
 from towerpack.tower import TowerContext, TowerTensorHandle
 from towerpack.tower.gradproc import scaled
 from towerpack.tower.precision import half_layers
+from towerpack.tower.store import GLOBAL_STEP
 from towerpack.tower.summary import (
     ALL_SUMMARIES,
     average_costs,
@@ -110,6 +111,9 @@ class StepBuilder:
             for update in self.additions:
                 update([pair for pairs in main.gradients for pair in pairs])
             self.step_counter.assign_add(1)
+            for store in trainer.stores[1:]:  # random numbers of their towers depend on it
+                if GLOBAL_STEP in store:
+                    store[GLOBAL_STEP].assign_add(1)
         if main.context.is_main_training_tower:
             costs = [objective.cost for objective in main.objectives]
             trainer.cost_names = average_costs(main.context, costs or [cost])
@@ -160,7 +164,7 @@ class StepBuilder:
 
     def context(self, index: int, probing: bool = False) -> TowerContext:
         stores = self.trainer.stores
-        own = len(stores) > 1
+        ranks, own = self.trainer.ranks, len(stores) > 1
         store = stores[index if own else 0]
         own |= index == 0  # a rank keeps the state of its first tower
         index += self.first_tower
@@ -173,6 +177,7 @@ class StepBuilder:
             own_store=own,
             probing=probing,
             repeated=self.repeats_tower,
+            sum_over_ranks=None if probing or ranks.size == 1 else ranks.sum_in_tower,
         )
 
     @property
@@ -223,8 +228,8 @@ class StepBuilder:
         return bool(self._writes_summaries)
 
     def _summaries(self, fetches: tuple[str, ...]) -> Any:
-        jit = self.trainer.options.jit is True
-        if ALL_SUMMARIES in fetches and (not jit or self.writes_summaries()):
+        jit, wanted = self.trainer.options.jit is True, ALL_SUMMARIES in fetches
+        if wanted and self.trainer.is_chief and (not jit or self.writes_summaries()):
             return self.writer.recording(self.step_counter)
         return silenced()
 

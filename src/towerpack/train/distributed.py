@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from towerpack.core import logger
 from towerpack.core.cluster import this_cluster
 from towerpack.train.devices import MirroredTowers, OneTower, tower_devices
+from towerpack.train.fingerprint import program_facts
 from towerpack.train.multi_gpu import reduction_for
 from towerpack.train.ranks import OneRank, Ranks
 from towerpack.train.tower_trainer import SingleCostTrainer
@@ -21,13 +25,19 @@ class DistributedTrainerReplicated(SingleCostTrainer):
     `towerpack launch` starts the ranks, or a scheduler does; without one, the same script trains
     here alone. Every tower of every rank uses a batch of its own in each step, and all apply the
     same gradients, averaged over all datapoints: R ranks of T towers train like one process of
-    R * T towers, on the same stream of batches. A checkpoint is that of one process, and a run
-    resumes on any number of ranks.
+    R * T towers, on the same stream of batches. Only stateful random operations, such as
+    `tf.random.normal`, draw other numbers than there. Equal seeds and equal R and T give equal
+    runs. A checkpoint is that of one process, and a run resumes on any number of ranks.
 
     Callbacks run on the chief (rank 0), except those with `chief_only = False`. What they change in
-    scalar variables, and what they stop, reaches all ranks before the next call; other variables at
-    the next epoch. A rank that fails ends its process, and the launcher restarts all of them from
-    the last checkpoint.
+    scalar variables that are not trained, and what they stop, reaches all ranks before the next
+    call; other variables at the next epoch. What differs from the chief's variables is overruled
+    then. State that layers update, such as moving averages, is the chief's on all ranks after the
+    steps of each epoch.
+
+    The ranks must run the same program on the same data: what differs is reported before the first
+    step. A rank that fails ends its process, and the launcher restarts all of them from the last
+    checkpoint. XLA cannot compile steps of several ranks, so `jit=True` is refused.
 
     Args:
         gpus: the towers of each rank, as for `SyncMultiGPUTrainer`.
@@ -46,7 +56,8 @@ class DistributedTrainerReplicated(SingleCostTrainer):
         devices = tower_devices(gpus)
         towers = OneTower(devices)
         if len(devices) > 1:
-            reduction = reduction_for(None, devices)
+            # TensorFlow's choice would number its groups of GPUs like those of the ranks.
+            reduction = reduction_for("nccl" if "gpu" in devices[0] else None, devices)
             towers = MirroredTowers(devices, reduction, average, own_variables=True)
         ranks = ranks_of_run(average, compression)
         if ranks.size == 1:
@@ -80,4 +91,15 @@ def ranks_of_run(average: bool = True, compression: str | None = None) -> OneRan
         addresses = f"{addresses[:LONGEST_LINE]} ..."
     where = f"{cluster.source}, attempt {cluster.attempt}"
     logger.info("rank %d of %d, found in %s: %s", cluster.rank, cluster.size, where, addresses)
-    return Ranks(cluster, average, compression is not None)
+    ranks = Ranks(cluster, average, compression is not None)
+    ranks.check_same({**program_facts(), "average": average, "compression": compression})
+    arguments = ranks.gather(json.dumps(sys.argv[1:]).encode(), "the arguments of the script")
+    if len(set(arguments)) > 1:
+        _warn_of(tuple(arguments))
+    return ranks
+
+
+@functools.cache
+def _warn_of(arguments: tuple[bytes, ...]) -> None:
+    of_ranks = "; ".join(f"{text.decode()} on rank {rank}" for rank, text in enumerate(arguments))
+    logger.warning("the ranks were started with different arguments: %s", of_ranks)

@@ -22,6 +22,7 @@ from towerpack.tower.summary_writer import silenced
 from towerpack.train.builder import BuiltTower, Objective, StepBuilder, checked_cost
 from towerpack.train.devices import MirroredTowers, OneTower, tower_devices, towers_on
 from towerpack.train.distributed import ranks_of_run
+from towerpack.train.multi_gpu import reduction_for
 from towerpack.train.resume import find_run
 from towerpack.train.tower_trainer import TowerTrainer
 
@@ -117,7 +118,8 @@ class GANTrainer(TowerTrainer):
         towers = OneTower()
         if num_gpu not in (0, 1):  # on one device TensorFlow chooses which
             devices = tower_devices(num_gpu)
-            towers = towers_on(devices, lambda: MirroredTowers(devices))
+            reduction = reduction_for(None, devices)
+            towers = towers_on(devices, lambda: MirroredTowers(devices, reduction))
         super().__init__(towers, ranks=ranks_of_run(), **options)
         if not isinstance(model, GANModelDesc):
             raise TypeError(f"expected a GANModelDesc, received {model!r}")

@@ -11,16 +11,18 @@ same order, which `check_same` verifies before the first step.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from towerpack._cluster import joined
-from towerpack._tensorflow import tf
+from towerpack._tensorflow import tf, v1
 from towerpack.core.checksum import crc32c
 from towerpack.core.cluster import Cluster, RanksDiffer
 from towerpack.dataflow.parallel.share import Share
@@ -47,6 +49,14 @@ class OneRank:
     def share(self, towers: int) -> Share | None:
         """Which batches belong to this rank, if a step takes one for each of its towers."""
         return None
+
+    def sum_in_tower(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        """The sums of tensors over this tower and its like on all ranks, with gradients.
+
+        The gradient of a sum is that of the costs of all ranks. Each tower of a rank calls it, in
+        the same order as those of the others.
+        """
+        return tensors
 
     def combined(self, towers: Sequence[BuiltTower]) -> tuple[list[BuiltTower], Any]:
         """Towers with the gradients of all ranks, and the sum of the costs of all their towers.
@@ -118,6 +128,26 @@ class Ranks(OneRank):
             return replica.all_reduce(tf.distribute.ReduceOp.SUM, own, options)
 
         return list(self.strategy.run(reduce))
+
+    def sum_in_tower(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        @tf.custom_gradient
+        def summed(*own: Any) -> tuple[list[Any], Any]:
+            return self._sum_apart(own), lambda *upstream: self._sum_apart(upstream)
+
+        return list(summed(*tensors))
+
+    def _sum_apart(self, tensors: Sequence[Any]) -> list[Any]:
+        """`sum` in a thread of its own, if this one runs a tower of another strategy."""
+        if not tf.distribute.has_strategy():
+            return self.sum(tensors)
+        graph = None if tf.executing_eagerly() else v1.get_default_graph()
+
+        def run() -> list[Any]:
+            with contextlib.nullcontext() if graph is None else graph.as_default():
+                return self.sum(tensors)
+
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(run).result()
 
     def share(self, towers: int) -> Share:
         return Share(self.rank, self.size, towers)
@@ -215,7 +245,7 @@ class Ranks(OneRank):
             f"{name}: {difference(own, other.get(name), rank)}"
             for rank, other in enumerate(everyone)
             for name, own in everyone[0].items()
-            if other.get(name) != own
+            if not is_same(own, other.get(name))
         ]
         if wrong:
             raise RanksDiffer(
@@ -224,12 +254,26 @@ class Ranks(OneRank):
             )
 
 
+def is_same(first: Any, other: Any) -> bool:
+    """Whether two ranks have the same fact; of dicts, what both have counts.
+
+    >>> is_same({"a": 1, "b": 2}, {"a": 1, "c": 3})
+    True
+    """
+    if isinstance(first, dict) and isinstance(other, dict):
+        return all(other.get(key, value) == value for key, value in first.items())
+    return bool(first == other)
+
+
 def difference(first: Any, other: Any, rank: int) -> str:
     """How a fact of rank 0 differs from that of another rank; of lists, only what differs.
 
     >>> difference(["a", "b", "c"], ["a", "c", "d"], 1)
     "only on rank 0: ['b'], only on rank 1: ['d']"
     """
+    if isinstance(first, dict) and isinstance(other, dict):
+        differ = [key for key, value in first.items() if other.get(key, value) != value]
+        return f"not the same on rank 0 and rank {rank}: {', '.join(differ[:NAMED])}"
     if isinstance(first, list) and isinstance(other, list):
         here = [item for item in first if item not in other]
         there = [item for item in other if item not in first]

@@ -12,7 +12,10 @@ import json
 import zlib
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from towerpack.callbacks import StopTraining
+from towerpack.core.cluster import RanksDiffer
 from towerpack.input_source.base import EndOfData
 from towerpack.input_source.buffer import Batches
 from towerpack.train.autotune import MODES, STEP, Plan
@@ -39,6 +42,7 @@ class StepScheduler:
         self._trainer, self._ranks = trainer, trainer.ranks
         self._towers = trainer.replication.count
         self._plan = Plan(STEP, 1, 1)
+        self._compared = False  # whether all ranks have the same data
         self._rest: Batches | None = None  # were taken, but belong to the next call
         self._fetches: dict[tuple[float, ...], tuple[str, ...]] = {}
         self.scalars = Scalars(trainer.ranks, trainer.store)
@@ -56,7 +60,9 @@ class StepScheduler:
             ).astype(int)
             codes, ended, free = table[:, 0].tolist(), bool(table[:, 1].any()), table[:, 2].min()
             mode, steps, rows = table[0, 3:6].tolist()  # as the chief measured
-            plan = plan._replace(mode=MODES[mode], steps=max(1, min(steps, free)), rows=rows)
+            steps = max(1, min(steps, int(free)))
+            enough = min(plan.enough, steps)
+            plan = plan._replace(mode=MODES[mode], steps=steps, rows=rows, enough=enough)
             trainer.runner.catch_up(table[:, 6].max())
             if (table[:, 7] != table[0, 7]).any():
                 self.scalars.copy_from_chief()
@@ -94,12 +100,14 @@ class StepScheduler:
                     plan.enough * towers, plan.patience, idle=self._stop_waiting
                 )
                 self._trainer.autotune.backoff.note(plan.enough, ready // towers)
-        sure = plan.mode == STEP and self._trainer.input_source.ends_in_wait
+        sure = plan.mode == STEP and self._trainer.input_source.ends_in_wait and self._compared
         if self._ranks.size == 1 or sure:
             return self.take(plan.steps, plan.rows), plan.mode
         batches = self._take_or_end(plan.steps, plan.rows)
         steps, stacked = (batches.count // towers, batches.stacked) if batches else (0, False)
-        table = self._ranks.agree(steps, stacked, what="the batches of a call")
+        first = self._first_checksum()
+        table = self._ranks.agree(steps, stacked, first, what="the batches of a call")
+        self._compare(table[:, 2])
         steps = int(table[:, 0].min())
         if not table[:, 1].all():  # some have the batches of a single step, of other shapes say
             steps = min(steps, 1)
@@ -112,13 +120,28 @@ class StepScheduler:
             return self.take(1), names
         batches = self._take_or_end(1, 1)
         wanted = zlib.crc32("\0".join(names).encode())
-        table = self._ranks.agree(batches is not None, wanted, what="a step by itself")
+        first = self._first_checksum()
+        table = self._ranks.agree(batches is not None, wanted, first, what="a step by itself")
+        self._compare(table[:, 2])
         batches = self._first(batches, int(table[:, 0].min()))
         keys = tuple(table[:, 1])
         if keys not in self._fetches:
             everyone = map(json.loads, self._ranks.gather(json.dumps(names).encode()))
             self._fetches[keys] = tuple(dict.fromkeys(name for names in everyone for name in names))
         return batches, self._fetches[keys]
+
+    def _first_checksum(self) -> int:
+        return self._trainer.input_source.first_checksum or 0
+
+    def _compare(self, checksums: np.ndarray) -> None:
+        """Compares the first batch of all ranks, if each of them has read it."""
+        if not self._compared and len(set(checksums[checksums > 0])) > 1:
+            found = ", ".join(f"{int(s):08x} on rank {r}" for r, s in enumerate(checksums))
+            raise RanksDiffer(
+                "expected the same data on all ranks, received first batches of the checksums "
+                f"{found}; give every `shuffle` of the dataset a seed"
+            )
+        self._compared = True
 
     def _take_or_end(self, steps: int, rows: int) -> Batches | None:
         """What `take` returns; None at the end of the data, which the other ranks must learn."""

@@ -112,8 +112,8 @@ class TowerTrainer(Trainer):
         if isinstance(flow := getattr(input, "flow", None), DataFlow):
             log_fixed_order(flow)
         # None if the program has set a seed, or the run that is resumed has one.
-        seed = None if "seed" in vars(self.store) else drawn_seed()
-        seed = self.ranks.from_chief(seed)
+        draws = self.is_chief and "seed" not in vars(self.store)
+        seed = self.ranks.from_chief(drawn_seed() if draws else None)
         of_rank = seed_of_rank(seed, self.ranks.rank)
         with drawing_from(seed):
             input.devices = self.replication.devices
@@ -143,6 +143,9 @@ class TowerTrainer(Trainer):
             try:
                 step = self.runner.single_step()
             except CalledTooEarly:  # the first trace has made the variables: now all are known
+                step = self.runner.single_step()
+            if len(self.stores) > 1 and not self.copies.copies_all_scalars():
+                self.runner.forget()
                 step = self.runner.single_step()
         for store in self.stores:
             store.complete("the training step has been built already")
