@@ -24,10 +24,10 @@ PYTEST := -m pytest -n $(WORKERS) --dist loadfile --randomly-seed $(SEED) --hypo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-deploy test-clusters test-quick test-tf-free test-tf test-trackers soak bench-data bench-augment bench-train bench-checkpoint lint format clean
+.PHONY: help demo test test-deploy test-clusters test-quick test-tf-free test-tf test-trackers soak bench-data bench-augment bench-train bench-distributed bench-checkpoint lint format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
 
 demo: .venv/.demo ## train a small network on digits, from a fresh clone, in about two minutes
 	$(BIN)/towerpack demo
@@ -75,6 +75,9 @@ bench-data: .venv/.test .venv-peers/.loaders ## compare data loading with torch,
 
 bench-train: .venv/.test .venv-peers/.trainers ## compare training with Keras, torch, Lightning, JAX
 	$(BIN)/python benchmarks/training.py
+
+bench-distributed: .venv/.test .venv-peers/.trainers ## compare two ranks with torch's DDP and gloo
+	$(BIN)/python benchmarks/distributed.py
 
 bench-checkpoint: .venv/.test ## compare saving (during training) and loading with tf.train.Checkpoint
 	$(BIN)/python benchmarks/checkpoint.py

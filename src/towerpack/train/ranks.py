@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 SIGNALS = 12  # the most numbers that each rank contributes to an agreement
 CLOCK = SIGNALS + 1  # the column of the time, after what they agree on and the signals
-IN_FLIGHT = 16  # sums that are computed at once: enough to hide the latency of each
 WORD = 4  # bytes: what is no number travels as int32, and sums with zeros are exact
 NAMED = 5  # in an error: the differences between two ranks
 
@@ -137,19 +136,20 @@ class Ranks(OneRank):
         function = tf.function(lambda x: self.sum([x])[0], autograph=False, input_signature=[spec])
         return function.get_concrete_function()
 
-    def sum(self, tensors: Sequence[Any]) -> list[Any]:
-        """The sums of tensors over all ranks, in the graph that is being traced."""
+    def sum(self, tensors: Sequence[Any], bytes_per_pack: int = 0) -> list[Any]:
+        """The sums of tensors of one dtype over all ranks, in the graph that is being traced.
+
+        They travel in one message, or in several of about `bytes_per_pack`, one after the other: a
+        function runs collectives in the order in which they were traced. So any number of them
+        works. Collectives in parallel would occupy a thread each.
+        """
+        options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bytes_per_pack)
 
         def reduce() -> list[Any]:
-            replica, add = tf.distribute.get_replica_context(), tf.distribute.ReduceOp.SUM
-            sums: list[Any] = []
-            for tensor in tensors:  # one by one, or TensorFlow would join them into one message
-                earlier = sums[len(sums) - IN_FLIGHT] if len(sums) >= IN_FLIGHT else ()
-                with tf.control_dependencies(tf.nest.flatten(earlier, expand_composites=True)):
-                    # A tensor from outside has no device that the strategy would accept.
-                    own = tf.nest.map_structure(tf.identity, tensor, expand_composites=True)
-                sums.append(replica.all_reduce(add, own))
-            return sums
+            # A tensor from outside has no device that the strategy would accept.
+            own = [tf.nest.map_structure(tf.identity, x, expand_composites=True) for x in tensors]
+            replica = tf.distribute.get_replica_context()
+            return replica.all_reduce(tf.distribute.ReduceOp.SUM, own, options)
 
         return list(self.strategy.run(reduce))
 
@@ -192,7 +192,7 @@ class Ranks(OneRank):
             kinds.append(tf.bfloat16 if self.half else tf.float64 if double else tf.float32)
         numbers = [tf.cast(cost, tf.float32), weight]
         kinds += [tf.float32, tf.float32]
-        *total, cost, all_weights = packed_sum(self._timed_sum, [*weighted, *numbers], kinds)
+        *total, cost, all_weights = packed_sum(self._timed_sum, self.size, [*weighted, *numbers], kinds)
         factor = (1.0 if self.average else float(self.size)) / all_weights
         means = iter([scaled(gradient, factor) for gradient in total])
         summed = [[(next(means), v) for _, v in pairs] for pairs in towers[0].gradients]
@@ -206,18 +206,18 @@ class Ranks(OneRank):
 
         return [with_means(tower) for tower in towers], tf.cast(cost, tf.float64)
 
-    def _timed_sum(self, tensors: Sequence[Any]) -> list[Any]:
+    def _timed_sum(self, tensors: Sequence[Any], bytes_per_pack: int = 0) -> list[Any]:
         """`sum`, with its seconds added up: the rank for which the others wait has the fewest.
 
         They are not known with op determinism, under which TensorFlow refuses to read the time.
         """
         if op_determinism_enabled():
-            return self.sum(tensors)
+            return self.sum(tensors, bytes_per_pack)
         with tf.control_dependencies(tf.nest.flatten(tensors, expand_composites=True)):
             begun = tf.timestamp()
         with tf.control_dependencies([begun]):
             tensors = tf.nest.map_structure(tf.identity, list(tensors), expand_composites=True)
-        summed = self.sum(tensors)
+        summed = self.sum(tensors, bytes_per_pack)
         with tf.control_dependencies(tf.nest.flatten(summed, expand_composites=True)):
             seconds = tf.timestamp() - begun
         # Not `assign_add`, by which a trainer would find the variable and save it.
