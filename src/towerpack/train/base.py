@@ -278,10 +278,11 @@ class Trainer(Closing):
         )
         self.monitors.open(run_info(self))
         callbacks, error, failed = self.callbacks, None, False
+        event = self.stop_request.recording
         try:
             with self.stop_request.catching_signals():
                 self.monitors.at(self.global_step, self.epoch_num)
-                self._event(callbacks.before_train)
+                event(callbacks.before_train)
                 stopped = self.ranks.agree(bool(self.stop_request.reason), what="the start")
                 if stopped.any():
                     raise StopTraining(self.stop_request.reason or "a callback asked for it")
@@ -292,7 +293,7 @@ class Trainer(Closing):
                     if not self._within_epoch:
                         self.epoch_num, self.local_step = self.epoch_num + 1, -1
                     self._within_epoch = False
-                    self._event(callbacks.before_epoch)
+                    event(callbacks.before_epoch)
                     self._settle()
                     self.follow_chief()
                     while (left := steps_per_epoch - 1 - self.local_step) > 0:
@@ -313,14 +314,14 @@ class Trainer(Closing):
                             self.global_step += done
                         progress.beat(self.global_step)
                         self.monitors.at(self.global_step, self.epoch_num)
-                        self._event(callbacks.trigger_step)
+                        event(callbacks.trigger_step)
                         # After an epoch's last step the events of its end come first: a run that
                         # was saved before them would continue with the next epoch.
                         if left > done:
                             self._settle()
-                    self._check_weights()
-                    self._event(callbacks.after_epoch)
-                    self._event(callbacks.trigger_epoch)
+                    self.follow_chief(after_steps=True)
+                    event(callbacks.after_epoch)
+                    event(callbacks.trigger_epoch)
                     self.monitors.put_times(self.clock.lap(self.input_source.waited))
                     self.monitors.flush()
                     self._settle()  # the time of saving belongs to the next epoch
@@ -358,25 +359,23 @@ class Trainer(Closing):
         if directory and self.monitors.monitors and not continues and not logger.keeps_runs():
             move_earlier_run(Path(directory))
 
-    def follow_chief(self) -> list[str]:
+    def follow_chief(self, after_steps: bool = False) -> list[str]:
         """Gives all ranks the chief's values of the variables; returns the names of those changed.
 
         What callbacks of the chief have assigned reaches the others before each epoch. The state of
         layers, such as moving averages, does so after the steps of each epoch: validation on all
-        ranks needs it.
+        ranks needs it. Weights are the same then, or a warning names them.
         """
-        return self.ranks.copy_from_chief(self.store.saved())
-
-    def _check_weights(self) -> None:
-        changed = self.follow_chief()
+        changed = self.ranks.copy_from_chief(self.store.saved())
         weights = [name for name in changed if name in self.store.trainable()]
-        if weights:
+        if after_steps and weights:
             logger.warning(
                 "%s differed between the ranks after epoch %d, and now are the chief's: has a "
                 "callback changed them within the epoch, or do the ranks compute differently?",
                 weights[:NAMED_WEIGHTS],
                 self.epoch_num,
             )
+        return changed
 
     def configuration(self) -> dict[str, Any]:
         """The facts about this trainer that help a reader of the run later."""
@@ -399,13 +398,6 @@ class Trainer(Closing):
     def when_settled(self, action: Callable[[], None]) -> None:
         """Runs `action` after every callback has handled the current event: the moment to save."""
         self._deferred.append(self.callbacks.clock.on_account(action))
-
-    def _event(self, hook: Callable[[], None]) -> None:
-        """An event of the callbacks; what was deferred in it happens even if one stops the run."""
-        try:
-            hook()
-        except StopTraining as reason:
-            self.stop_request.by_callback(str(reason))
 
     def _settle(self) -> None:
         """After an event: runs what was deferred, and ends training if that was asked for."""

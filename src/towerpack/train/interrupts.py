@@ -8,9 +8,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 
+from towerpack.callbacks import StopTraining
 from towerpack.core import logger
 from towerpack.core.cluster import progress
 
@@ -41,6 +42,16 @@ class StopRequest:
     def by_callback(self, reason: str) -> None:
         """Records that a callback raised `StopTraining`; the first one counts."""
         self.reason = self.reason or reason or "a callback asked for it"
+
+    def recording(self, hook: Callable[[], None]) -> None:
+        """Calls a hook of the callbacks; if it asks for the end, that is only recorded.
+
+        So what the other callbacks do in this event, and what was deferred in it, still happens.
+        """
+        try:
+            hook()
+        except StopTraining as reason:
+            self.by_callback(str(reason))
 
     @property
     def code(self) -> int:

@@ -192,7 +192,8 @@ class Ranks(OneRank):
             kinds.append(tf.bfloat16 if self.half else tf.float64 if double else tf.float32)
         numbers = [tf.cast(cost, tf.float32), weight]
         kinds += [tf.float32, tf.float32]
-        *total, cost, all_weights = packed_sum(self._timed_sum, self.size, [*weighted, *numbers], kinds)
+        values = [*weighted, *numbers]
+        *total, cost, all_weights = packed_sum(self._timed_sum, self.size, values, kinds)
         factor = (1.0 if self.average else float(self.size)) / all_weights
         means = iter([scaled(gradient, factor) for gradient in total])
         summed = [[(next(means), v) for _, v in pairs] for pairs in towers[0].gradients]

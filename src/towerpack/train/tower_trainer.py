@@ -280,8 +280,8 @@ class TowerTrainer(Trainer):
     def wait_for_step(self, free: int) -> int:
         return self.scheduler.wait(free)
 
-    def follow_chief(self) -> list[str]:
-        changed = super().follow_chief()
+    def follow_chief(self, after_steps: bool = False) -> list[str]:
+        changed = super().follow_chief(after_steps)
         if self.ranks.size > 1:
             self.scheduler.scalars.choose()
         if changed:
