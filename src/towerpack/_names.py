@@ -112,7 +112,8 @@ _TABLE = {
         HorovodTrainer KerasModel KerasPhaseCallback KerasTrainer MultiGPUGANTrainer NoOpTrainer
         NonFiniteCost NonFiniteWeights Objective SeparateGANTrainer SimpleTrainer SingleCostTrainer
         SyncMultiGPUTrainer SyncMultiGPUTrainerParameterServer SyncMultiGPUTrainerReplicated
-        TowerTrainer TrainConfig Trainer get_num_gpu launch_train_with_config setup_keras_trainer
+        TowerTrainer TrainConfig Trainer get_num_gpu launch_train_with_config ranks_of_run
+        setup_keras_trainer
     """,
     "towerpack.predict": """
         DataParallelOfflinePredictor DatasetPredictorBase FeedfreePredictor
