@@ -210,10 +210,7 @@ class RankProcess:
         return read_beat(self._beats) is not None
 
     def idle_since(self) -> float | None:
-        """The monotonic time of its last sign of progress; None if none is expected.
-
-        It is not after the end of training, and of servers.
-        """
+        """The monotonic time of its last sign of progress; None while no other one is expected."""
         step, moment = read_beat(self._beats) or (0, self._started)
         return None if step == FINISHED or self.cluster.is_server else moment
 
