@@ -203,7 +203,7 @@ class RankProcess:
         return read_beat(self._beats) is not None
 
     def idle_since(self) -> float | None:
-        """The monotonic time of its last sign of progress; None after it finished training."""
+        """The monotonic time of its last sign of progress; None while no other one is expected."""
         step, moment = read_beat(self._beats) or (0, self._started)
         return None if step == FINISHED else moment
 
