@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
+
+from tests.launch.launched import eventually
 
 PRINT = """
 for i in range(300):
@@ -128,7 +129,9 @@ def test_a_console_that_does_not_block_loses_nothing(launch):
     os.set_blocking(writer, False)
     run = launch("print('x' * 300_000)", stdout=writer)
     os.close(writer)
-    time.sleep(0.5)  # while the pipe is full
+    log = run.directory / "logs" / "rank-0.log"
+    # More than the console takes, which the log gets first.
+    eventually(lambda: log.exists() and log.stat().st_size > 100_000)
     with open(reader) as file:
         assert file.read() == "x" * 300_000 + "\n"
     assert run.wait() == 0, run.err
