@@ -112,7 +112,11 @@ class Running:
                 )
             )
             os.close(self.terminals[-1].theirs)
-        self.settings = self._answers()[0]["settings"]
+        try:
+            self.settings = self._answers()[0]["settings"]
+        except BaseException:
+            self.close(patience=0)
+            raise
 
     def _answers(self) -> list[dict]:
         answers = []
@@ -129,13 +133,13 @@ class Running:
         answers = self._answers()
         return {key: statistics.mean(a[key] for a in answers) for key in ("rate", "epoch")}
 
-    def close(self) -> None:
+    def close(self, patience: float = 20) -> None:
         for process in self.processes:
             with contextlib.suppress(OSError):
                 process.stdin.close()
         for process in self.processes:
             try:
-                process.wait(20)
+                process.wait(patience)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
