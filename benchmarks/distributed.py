@@ -52,12 +52,11 @@ CONTENDERS = {
     "one process": Contender("trainers.towerpack_trainer", TOWERPACK, 1),
     "two apart": Contender("trainers.towerpack_trainer", TOWERPACK, 2, together=False),
     "DDP": Contender("ranks.torch_ddp", PEERS, 2),
-    "DDP, one process": Contender("ranks.torch_ddp", PEERS, 1),
     "packed": Contender("ranks.sum_packed", TOWERPACK, 2),
     "unsplit": Contender("ranks.sum_unsplit", TOWERPACK, 2),
     "gloo": Contender("ranks.sum_gloo", PEERS, 2),
 }
-TRAINING = ["towerpack", "one process", "two apart", "DDP", "DDP, one process"]
+TRAINING = ["towerpack", "one process", "two apart", "DDP"]
 SUMS = ["packed", "unsplit", "gloo"]
 MODELS = {**{model: task.words for model, task in work.TASKS.items()}, "sum": "25M float32, sums/s"}
 WARM_EPOCHS = {"M1": 2, "M2": 1, "M3": 3, "sum": 5}
@@ -113,7 +112,11 @@ class Running:
                 )
             )
             os.close(self.terminals[-1].theirs)
-        self.settings = self._answers()[0]["settings"]
+        try:
+            self.settings = self._answers()[0]["settings"]
+        except BaseException:
+            self.close(patience=0)
+            raise
 
     def _answers(self) -> list[dict]:
         answers = []
@@ -130,13 +133,13 @@ class Running:
         answers = self._answers()
         return {key: statistics.mean(a[key] for a in answers) for key in ("rate", "epoch")}
 
-    def close(self) -> None:
+    def close(self, patience: float = 20) -> None:
         for process in self.processes:
             with contextlib.suppress(OSError):
                 process.stdin.close()
         for process in self.processes:
             try:
-                process.wait(20)
+                process.wait(patience)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -236,12 +239,13 @@ def script(ranks: str) -> Iterator[tuple[Script, str]]:
 
 
 def measure_starts(turns: int, results: Results) -> None:
-    """The first turn, which fills the caches of the disk, is not counted."""
-    for turn in range(turns + 1):
+    """Of several turns the first, which fills the caches of the disk, is not counted."""
+    uncounted = int(turns > 1)
+    for turn in range(turns + uncounted):
         for ranks in ("one", "two"):
             with script(ranks) as (started, _):
                 seconds = started.seconds_until(b"first step")
-            if turn:
+            if turn >= uncounted:
                 results.setdefault(("start", ranks), []).append({"seconds": seconds})
     print(f"start: {turns} turns", flush=True)
 
