@@ -56,8 +56,9 @@ _TABLE = {
         kept_workers send_dataflow_zmq write_arrayrecord write_examples write_parquet write_tar
     """,
     "towerpack.monitor": """
-        CallbackCost CometMLMonitor EpochTimes JSONWriter MLflowMonitor MonitorBase Monitors RunInfo
-        RunRecord ScalarPrinter SendMonitorData StageClock TFEventWriter WandbMonitor verdict
+        CallbackCost CometMLMonitor EpochTimes JSONWriter MLflowMonitor MonitorBase Monitors
+        RankTimes RunInfo RunRecord ScalarPrinter SendMonitorData StageClock TFEventWriter
+        WandbMonitor verdict
     """,
     "towerpack.report": """
         RunSummary find_runs read_run render_page serve_report
@@ -112,7 +113,8 @@ _TABLE = {
         KerasPhaseCallback KerasTrainer MultiGPUGANTrainer NoOpTrainer NonFiniteCost
         NonFiniteWeights Objective SeparateGANTrainer SimpleTrainer SingleCostTrainer
         SyncMultiGPUTrainer SyncMultiGPUTrainerParameterServer SyncMultiGPUTrainerReplicated
-        TowerTrainer TrainConfig Trainer get_num_gpu launch_train_with_config setup_keras_trainer
+        TowerTrainer TrainConfig Trainer get_num_gpu launch_train_with_config ranks_of_run
+        setup_keras_trainer
     """,
     "towerpack.predict": """
         DataParallelOfflinePredictor DatasetPredictorBase FeedfreePredictor
