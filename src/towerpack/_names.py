@@ -56,8 +56,9 @@ _TABLE = {
         kept_workers send_dataflow_zmq write_arrayrecord write_examples write_parquet write_tar
     """,
     "towerpack.monitor": """
-        CallbackCost CometMLMonitor EpochTimes JSONWriter MLflowMonitor MonitorBase Monitors RunInfo
-        RunRecord ScalarPrinter SendMonitorData StageClock TFEventWriter WandbMonitor verdict
+        CallbackCost CometMLMonitor EpochTimes JSONWriter MLflowMonitor MonitorBase Monitors
+        RankTimes RunInfo RunRecord ScalarPrinter SendMonitorData StageClock TFEventWriter
+        WandbMonitor verdict
     """,
     "towerpack.report": """
         RunSummary find_runs read_run render_page serve_report

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from towerpack.monitor.rank_times import find_straggler
 from towerpack.train.distributed import DistributedTrainerReplicated
 
 EPOCHS, STEPS = 2, 5
-SLOW_SECONDS = 0.1  # of each step of the straggler
+SLOW_SECONDS = 0.3  # of each step of the straggler
 
 
 def flow(batch: int, samples: int | None = None, shuffle: bool = False) -> Any:
@@ -262,9 +264,17 @@ def straggler(argument: dict[str, int]) -> list[Any]:
             slow = find_straggler(times.ranks)
             seen.append([slow.rank, slow.host, len(times.ranks), sorted(times.rank_scalars())])
 
+    steps = itertools.count()
+
     def pause(x: Any) -> Any:
-        if this_cluster().rank == 1:
-            time.sleep(SLOW_SECONDS)
+        """Rank 1 comes to the exchange of a step long after rank 0."""
+        arrived = Path(f"arrived-{next(steps)}")
+        if this_cluster().rank == 0:
+            arrived.touch()
+            return x
+        while not arrived.exists():
+            time.sleep(0.01)
+        time.sleep(SLOW_SECONDS)
         return x
 
     class SlowModel(Model):

@@ -202,7 +202,9 @@ class HumanHyperParamSetter(HyperParamSetter):
 
     def _before_train(self) -> None:
         self.path = Path(logger.get_logger_dir() or "", self.file_name)
-        logger.info("to change %s, write the line %s:<value> to %s", *[self.param] * 2, self.path)
+        if self.trainer.is_chief:  # which alone reads it
+            message = "to change %s, write the line %s:<value> to %s"
+            logger.info(message, self.param, self.param, self.path)
         super()._before_train()
 
     def _get_value_to_set(self) -> Any:
