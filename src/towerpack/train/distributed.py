@@ -96,6 +96,10 @@ def ranks_of_run(average: bool = True, compression: str | None = None) -> OneRan
         addresses = f"{addresses[:LONGEST_LINE]} ..."
     where = f"{cluster.source}, attempt {cluster.attempt}"
     logger.info("rank %d of %d, found in %s: %s", cluster.rank, cluster.size, where, addresses)
+    logger.info(
+        "TensorFlow opens the ports of a cluster on all networks of this machine, unprotected: let "
+        "no stranger reach them (docs/distributed.md, Security)"
+    )
     ranks = Ranks(cluster, average, compression is not None)
     ranks.check_same({**program_facts(), "average": average, "compression": compression})
     arguments = ranks.gather(json.dumps(sys.argv[1:]).encode(), "the arguments of the script")
