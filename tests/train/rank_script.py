@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.train.equality_script import Case, Model, train_config
+from tests.train.equality_models import Model
+from tests.train.equality_script import Case, train_config
 from towerpack._tensorflow import tf
 from towerpack.core.cluster import RanksDiffer
 from towerpack.dataflow import BatchData, DataFromArrays
