@@ -13,7 +13,7 @@ import numpy as np
 import towerpack.callbacks as room
 from tests.callbacks.training import Keeper, Model, run
 from tests.tiny_model import tiny_arrays
-from towerpack.core.cluster import this_cluster
+from towerpack.core.cluster import BEAT, FINISHED, PROGRESS, progress, read_beat, this_cluster
 from towerpack.core.every import Every
 from towerpack.dataflow import BatchData, DataFromArrays, DataFromGenerator, MapData
 from towerpack.input_source import QueueInput
@@ -21,6 +21,7 @@ from towerpack.monitor.rank_times import find_straggler
 from towerpack.train.distributed import DistributedTrainerReplicated
 
 EPOCHS, STEPS = 2, 5
+PATIENCE_SECONDS = 60.0  # for what is a matter of milliseconds
 SLOW_SECONDS = 0.3  # of each step of the straggler
 
 
@@ -292,9 +293,39 @@ def straggler(argument: dict[str, int]) -> list[Any]:
     return seen
 
 
+class Watching(room.Inferencer):
+    """Waits until the launcher would see that rank 1 waits."""
+
+    def __init__(self) -> None:
+        self.found: list[bool] = []
+
+    def _get_fetches(self) -> list[str]:
+        return ["cost"]
+
+    def _on_fetches(self, values: list[Any]) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        waits = False
+        while not waits and time.monotonic() < deadline:
+            time.sleep(0.02)
+            beat = read_beat(Path("beats-1"))
+            waits = beat is not None and beat[0] == FINISHED
+        self.found.append(waits)
+
+
+def waiting(argument: dict[str, int]) -> dict[str, Any]:
+    """The chief evaluates alone, which may take longer than a launcher waits for progress."""
+    rank = this_cluster().rank
+    Path(f"beats-{rank}").write_bytes(bytes(BEAT.size))
+    progress.__init__({PROGRESS: f"beats-{rank}"})  # as the launcher would have it
+    watching = Watching()
+    trainer = DistributedTrainerReplicated(argument["towers"])
+    run([room.InferenceRunner(generated(30), watching)], 1, trainer=trainer, flow=flow(6), steps=4)
+    return {"found": watching.found, "last": read_beat(Path(f"beats-{rank}"))[0]}
+
+
 def all_on_ranks(argument: dict[str, int]) -> dict[str, Any]:
     """Every case, in one cluster, since it takes seconds to start one."""
-    cases = (validation, keras, law, decisions, straggler)
+    cases = (validation, keras, law, decisions, straggler, waiting)
     return {case.__name__: case(argument) for case in cases}
 
 

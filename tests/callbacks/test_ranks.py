@@ -7,6 +7,7 @@ import pytest
 from tests.callbacks import rank_runs
 from tests.train.ranks_of_a_test import run_ranks
 from towerpack.callbacks.divided import check_counts
+from towerpack.core.cluster import FINISHED
 
 PATIENCE_SECONDS = 500.0  # for 30 s of work, on a machine that others use too
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -74,6 +75,12 @@ def test_the_rank_that_the_others_wait_for_is_named(two):
     rank, _, ranks, scalars = second  # in the first epoch, ranks wait for each other's traces
     assert (rank, ranks) == (1, 2)
     assert "rank1/exchange" in scalars
+
+
+def test_a_rank_that_waits_for_the_chief_has_no_deadline(two):
+    chief, other = (rank["waiting"] for rank in two)
+    assert chief["found"] == [True, True]
+    assert chief["last"] == other["last"] == FINISHED  # after training
 
 
 @pytest.mark.parametrize("counts", [[3, 3, 3], [3, 2, 2], [1, 0], [0, 0]])

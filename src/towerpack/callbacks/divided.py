@@ -15,7 +15,7 @@ from towerpack.core import logger
 from towerpack.core.codec import decode, encode
 from towerpack.dataflow.parallel.share import Share
 
-ROUND_BYTES = 1 << 22  # of a rank's results that travel at once: few collectives, little memory
+ROUND_BYTES = 1 << 24  # of all results that travel at once: few collectives, little memory
 MOST_RESULTS = 256  # of a rank that travel at once, however small they are
 _COUNT = struct.Struct("<q")
 
@@ -62,7 +62,7 @@ def in_order(ranks: RanksView, own: Iterator[list[Any]], what: str) -> Iterator[
         if min(counts) < each:
             return
         largest = max(len(piece) for piece in pieces) // each
-        each = min(MOST_RESULTS, max(1, ROUND_BYTES // largest))
+        each = min(MOST_RESULTS, max(1, ROUND_BYTES // (largest * ranks.size)))
 
 
 def check_counts(counts: Sequence[int], what: str) -> None:
