@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
 import sysconfig
 import zlib
@@ -64,15 +66,18 @@ def describe_data(source: InputSource) -> list[Any]:
 def code() -> dict[str, str]:
     """A checksum for each file of Python code that is loaded, except of installed packages."""
     paths = sysconfig.get_paths()
-    installed = tuple(Path(paths[name]).resolve() for name in ("stdlib", "purelib", "platlib"))
-    found = {}
-    for name, module in list(sys.modules.items()):
-        path = Path(getattr(module, "__file__", None) or "")
-        if path.suffix == ".py" and path.is_file():
-            path = path.resolve()
-            if not any(path.is_relative_to(root) for root in installed):
-                found[f"{name} ({path.name})"] = f"{zlib.crc32(path.read_bytes()):08x}"
-    return found
+    installed = tuple(paths[name] + os.sep for name in ("stdlib", "purelib", "platlib"))
+    files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+    return {
+        f"{name} ({os.path.basename(file)})": _checksum(file)
+        for name, file in files.items()
+        if file and file.endswith(".py") and not file.startswith(installed)
+    }
+
+
+@functools.cache
+def _checksum(file: str) -> str:
+    return f"{zlib.crc32(Path(file).read_bytes()):08x}"
 
 
 def _collectives(step: Any) -> list[str]:
