@@ -78,6 +78,8 @@ def test_F18_a_rank_with_workers_is_stopped_and_its_workers_end(tmp_path):
         it.wait_for_log(r"rank 0 on host \S+ was killed: a signal had stopped it")
         assert it.exit_code() == 0, it.log()
         assert "rank 1 on host" in it.log()
+    (log,) = (tmp_path / "run").rglob("rank-1.log")
+    assert "towerpack/train/" in log.read_text()  # the whole traceback, which no other file has
     assert_equal_runs(tmp_path / "run", undisturbed(tmp_path / "reference"))
 
 

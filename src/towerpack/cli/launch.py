@@ -13,7 +13,7 @@ CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 
 def launch(
     command: Annotated[
-        list[str], typer.Argument(metavar="SCRIPT.py [ARGS]...", help="The script, its arguments.")
+        list[str], typer.Argument(metavar="SCRIPT.py [ARGS]", help="The script, its arguments.")
     ],
     nproc: Annotated[
         int, typer.Option(min=1, help="The number of ranks on this node, or with --ray.")

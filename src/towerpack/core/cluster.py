@@ -12,6 +12,7 @@ first one or `TF_CONFIG`, or start the ranks by Slurm, MPI or Kubernetes.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import functools
 import json
@@ -23,7 +24,7 @@ import struct
 import time
 import traceback
 import zlib
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -221,7 +222,8 @@ class Progress:
 
     def __init__(self, environ: MutableMapping[str, str] = os.environ):
         self._failure = environ.pop(FAILURE, None)
-        self._file, self._step = NO_DESCRIPTOR, 0
+        self._file = NO_DESCRIPTOR
+        self._step: int | None = None
         beats = environ.pop(PROGRESS, None)
         if beats:
             self._file = os.open(beats, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -235,13 +237,32 @@ class Progress:
     def beat(self, step: int) -> None:
         """Notes that the rank has reached this step; takes about a microsecond."""
         self._step = step
+        self._write(step)
+
+    def _write(self, step: int) -> None:
         if self.is_supervised:
             os.pwrite(self._file, BEAT.pack(step, time.monotonic()), 0)
 
-    def arrive(self) -> None:
-        """Notes that the rank now waits for the others, of which the last to arrive may hang."""
-        if self._step > 0:
-            self.beat(self._step)
+    def keep_alive(self) -> None:
+        """Notes progress in work that takes long and is no step; nothing before the first `beat`.
+
+        >>> Progress({}).keep_alive()
+        """
+        if self._step is not None:
+            self._write(self._step)
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While open, the rank waits for the others, so that no beat is expected of it.
+
+        One of the others is busy, and its own beats show whether it makes progress.
+        """
+        if self._step is not None:
+            self._write(FINISHED)
+        try:
+            yield
+        finally:
+            self.keep_alive()
 
     def finish(self) -> None:
         """Notes that no beat will follow, because the training is over. The process may continue.

@@ -167,8 +167,9 @@ class Supervisor:
         """Waits until a rank ends or prints, or something is due; passes on the chief's output."""
         due = [deadline] if deadline is not None else []
         if self.hang_seconds and deadline is None:
+            # One that is not idle may hang later, and nothing else would end this wait.
             idle = [rank.idle_since() for rank in running]
-            due += [since + self.hang_seconds for since in idle if since is not None]
+            due += [(now if since is None else since) + self.hang_seconds for since in idle]
         if any(rank.sentinel == NO_DESCRIPTOR for rank in running):
             due.append(now + POLL_SECONDS)
         with selectors.DefaultSelector() as selector:

@@ -166,8 +166,8 @@ class Ranks(OneRank):
     def agree(self, *signals: float) -> np.ndarray:
         table = np.zeros([self.size, SIGNALS])
         table[self.rank, : len(signals)] = signals
-        progress.arrive()
-        return self._sum_signals(tf.constant(table)).numpy()[:, : len(signals)]
+        with progress.waiting():
+            return self._sum_signals(tf.constant(table)).numpy()[:, : len(signals)]
 
     def gather(self, value: bytes) -> list[bytes]:
         sizes = self.agree(len(value))[:, 0].astype(int)
