@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.dataflow.parallel.scripts import alive
+from tests.launch.launched import eventually
 from towerpack.cli import app
 from towerpack.core.schedulers import DECISIVE
-from towerpack.launch.ray import NOT_FOR_RANKS
+from towerpack.launch.ray import NOT_FOR_RANKS, RankActor
 from towerpack.launch.restarts import FIRST_ATTEMPT, Entry, Outcome, Restarts
 
 
@@ -62,3 +70,58 @@ def test_the_variable_is_not_passed_on():
 
 def test_ranks_do_not_see_the_scheduler_that_started_ray():
     assert set(DECISIVE) < set(NOT_FOR_RANKS)
+
+
+def test_an_actor_passes_on_the_output_and_the_status_of_its_launcher(tmp_path, monkeypatch):
+    (tmp_path / "script.py").write_text("import os; print('chief', os.getenv('SLURM_STEP_ID'))")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")  # of what started Ray on this host
+
+    async def run():
+        actor = RankActor()
+        environ = {"SLURM_STEP_ID": "from the driver"}
+        await actor.start(["script.py"], environ, str(tmp_path), log="")
+        parts = []
+        while part := await actor.read():
+            parts.append(part)
+        return await actor.wait(), b"".join(parts).decode()
+
+    status, output = asyncio.run(run())
+    assert status == 0, output
+    assert "chief from the driver" in output
+
+
+def test_an_actor_names_the_host_that_lacks_the_directory(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"on the host {os.uname().nodename} as well"):
+        asyncio.run(RankActor().start([], {}, str(tmp_path / "missing"), ""))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only its kernel can do this")
+def test_a_launcher_ends_with_its_actor(tmp_path):
+    (tmp_path / "rank.py").write_text(
+        "import os, time\nfrom pathlib import Path\n"
+        "Path('part').write_text(f'{os.getpid()} {os.getppid()}')\n"
+        "Path('part').rename('pids')\ntime.sleep(1000)\n"
+    )
+    code = """
+import asyncio, os
+from towerpack.launch.ray import RankActor
+
+async def main():
+    actor = RankActor()
+    await actor.start(["rank.py"], {}, os.getcwd(), "launcher.log")
+    await actor.wait()
+
+asyncio.run(main())
+"""
+    process = subprocess.Popen([sys.executable, "-c", code])
+    pids: list[int] = []
+    try:
+        eventually(Path("pids").exists)
+        pids = [int(word) for word in Path("pids").read_text().split()]
+        process.kill()
+        eventually(lambda: not any(map(alive, pids)))
+    finally:
+        process.kill()
+        process.wait()
+        for pid in filter(alive, pids):
+            os.kill(pid, signal.SIGKILL)
