@@ -170,6 +170,9 @@ def test_progress_writes_the_last_step(tmp_path):
     environ = {PROGRESS: str(path), FAILURE: str(tmp_path / "failure"), "OTHER": "x"}
     progress = Progress(environ)
     assert environ == {"OTHER": "x"}
+    progress.keep_alive()
+    with progress.waiting():
+        assert read_beat(path) is None  # its first step has not come
     before = time.monotonic()
     for step in (1, 2**40):
         progress.beat(step)
@@ -177,6 +180,9 @@ def test_progress_writes_the_last_step(tmp_path):
         assert found is not None
         assert found[0] == step
         assert before <= found[1] <= time.monotonic()
+    with progress.waiting():  # for other ranks, so it is not watched
+        assert read_beat(path)[0] == FINISHED
+    assert read_beat(path)[0] == step
     progress.finish()
     assert read_beat(path)[0] == FINISHED
     assert path.stat().st_size == BEAT.size

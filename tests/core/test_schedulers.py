@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from towerpack.core.schedulers import (
+    DECISIVE,
     FIRST_PORT,
     JOBS,
     PORTS_PER_JOB,
@@ -145,3 +150,26 @@ def test_ports_of_jobs_do_not_meet_and_are_not_ephemeral():
     assert min(ports) >= FIRST_PORT
     assert max(ports) + PORTS_PER_JOB <= FIRST_PORT + PORTS_PER_JOB * JOBS <= 32_768
     assert len(ports) > 400
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_ranks_of_mpich_4_are_known_by_the_process_that_started_them(tmp_path):
+    """A shell named like MPICH's program starts two ranks, one through another shell."""
+    proxy = tmp_path / "hydra_pmi_proxy"
+    proxy.symlink_to("/bin/sh")
+    code = (
+        "import os; from towerpack.core.schedulers import find_place; print(find_place(os.environ))"
+    )
+    variables = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2", "PYTHON": sys.executable, "CODE": code}
+    script = """
+        PMI_RANK=0 "$PYTHON" -c "$CODE"; PMI_RANK=1 sh -c '"$PYTHON" -c "$CODE"; true'; echo $$
+    """
+    environ = {name: x for name, x in os.environ.items() if name not in DECISIVE}
+    run = subprocess.run(
+        [proxy, "-c", script], env=environ | variables, capture_output=True, text=True, check=True
+    )
+    *places, pid = run.stdout.splitlines()
+    job = f"hydra-{pid}"
+    local = ("127.0.0.1",) * 2
+    assert places == [str(Place("PMI", rank, 2, local, job_port(job), job)) for rank in (0, 1)]
+    assert find_place({"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALNRANKS": "2"}).hosts == ()

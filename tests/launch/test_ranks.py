@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+from tests.launch.launched import eventually
 
 PRINT = """
 for i in range(300):
@@ -117,4 +121,17 @@ def test_a_rank_that_never_begins_is_found_unless_the_watch_is_off(launch):
     run = launch("note('begun')\nwait_for('end')", "--hang-timeout", 0)
     run.note("begun")
     (run.directory / "end").touch()
+    assert run.wait() == 0, run.err
+
+
+def test_a_console_that_does_not_block_loses_nothing(launch):
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    run = launch("print('x' * 300_000)", stdout=writer)
+    os.close(writer)
+    log = run.directory / "logs" / "rank-0.log"
+    # More than the console takes, which the log gets first.
+    eventually(lambda: log.exists() and log.stat().st_size > 100_000)
+    with open(reader) as file:
+        assert file.read() == "x" * 300_000 + "\n"
     assert run.wait() == 0, run.err

@@ -229,13 +229,18 @@ class Progress:
             self._file = os.open(beats, os.O_WRONLY | os.O_CREAT, 0o600)
             faulthandler.register(STACKS_SIGNAL)
 
+    @property
+    def is_supervised(self) -> bool:
+        """Whether a supervisor has started this process."""
+        return self._file != NO_DESCRIPTOR
+
     def beat(self, step: int) -> None:
         """Notes that the rank has reached this step; takes about a microsecond."""
         self._step = step
         self._write(step)
 
     def _write(self, step: int) -> None:
-        if self._file != NO_DESCRIPTOR:
+        if self.is_supervised:
             os.pwrite(self._file, BEAT.pack(step, time.monotonic()), 0)
 
     def keep_alive(self) -> None:

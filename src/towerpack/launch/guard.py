@@ -28,7 +28,7 @@ class Guard:
         self._write(f"{group}\n")
 
     def remove(self, group: int) -> None:
-        """Call it before the leader of the group is reaped: the number may be used again then."""
+        """Call it when the group has ended: the number may be used again then."""
         self._write(f"-{group}\n")
 
     def _write(self, line: str) -> None:

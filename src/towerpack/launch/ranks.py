@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -149,11 +150,12 @@ class RankProcess:
     def poll(self) -> bool:
         """Whether the rank has ended; `code` is then its exit status, negative for a signal."""
         if self.code is None and (self.sentinel == NO_DESCRIPTOR or is_readable(self.sentinel)):
-            if self.sentinel != NO_DESCRIPTOR:
-                self._kill_group()  # not reaped yet, so the number cannot be another group's
-                self.guard.remove(self.process.pid)
             code = self.process.poll()
             if code is not None:
+                # At once: while a process of the group runs, the number is not given to another
+                # one, and if none does, it is not given again so soon.
+                self._kill_group()
+                self.guard.remove(self.process.pid)
                 self._close()
                 self.code = code
                 self.failure = self._find_failure(code)
@@ -170,9 +172,7 @@ class RankProcess:
         for file in (self.process.stdout, self.process.stderr, self._log):
             if file is not None:
                 file.close()
-        if self.sentinel == NO_DESCRIPTOR:
-            self.guard.remove(self.process.pid)
-        else:
+        if self.sentinel != NO_DESCRIPTOR:
             os.close(self.sentinel)
 
     def send(self, number: int) -> None:
@@ -262,6 +262,7 @@ def _show(console: str, data: bytes) -> None:
     try:
         descriptor = getattr(sys, console).fileno()
         while data:
+            select.select([], [descriptor], [])  # another process may have made it non-blocking
             data = data[os.write(descriptor, data) :]
     except (AttributeError, OSError, ValueError):
         pass

@@ -6,13 +6,14 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from towerpack.core.cluster import FATAL_CODE
 
 LONGEST_BACK_OFF = 30.0  # seconds
+FIRST_ATTEMPT = "TOWERPACK_FIRST_ATTEMPT"  # JOB:NUMBER, where launchers are started again
 PYTHON_ERROR = 1  # the exit code of Python after an exception that the script did not catch
 
 
@@ -77,6 +78,12 @@ class Entry:
     def failed(self) -> bool:
         return self.outcome is not None and self.outcome.kind == "failed"
 
+    @staticmethod
+    def first(node: int, environ: MutableMapping[str, str]) -> Entry:
+        """Of a launcher that has just started; another program may have counted attempts before."""
+        job, _, number = environ.pop(FIRST_ATTEMPT, ":0").partition(":")
+        return Entry(node, attempt=int(number) - 1, token=f"{job}-" if job else "")
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -116,7 +123,7 @@ class Restarts:
 
     def plan(self, entries: Sequence[Entry]) -> Plan:
         names = (entry.token.rpartition("-")[0] for entry in entries)
-        self.job = self.job or next(filter(None, names), "") or _new_name()
+        self.job = self.job or next(filter(None, names), "") or new_name()
         attempt = max(entry.attempt for entry in entries) + 1
         addresses = [entry.addresses for entry in sorted(entries, key=lambda each: each.node)]
         token = f"{self.job}-{attempt}"
@@ -157,5 +164,6 @@ def _early_error(outcome: Outcome) -> str:
     return re.sub(r"0x[0-9a-f]+|\d+", "#", failure.text)
 
 
-def _new_name() -> str:
+def new_name() -> str:
+    """A name for a start of a job."""
     return f"{time.strftime('%m%d-%H%M%S')}-{secrets.token_hex(3)}"

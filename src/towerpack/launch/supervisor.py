@@ -75,7 +75,7 @@ class Supervisor:
                     rank.kill()
 
     def _run(self, private: Path, guard: Guard) -> int:
-        entry = Entry(self.node)
+        entry = Entry.first(self.node, os.environ)
         while True:
             try:
                 plan = self.meeting.agree(entry, self.nproc)
