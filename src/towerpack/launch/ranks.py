@@ -241,6 +241,10 @@ class RankProcess:
         text = text.encode(errors="backslashreplace").decode()
         return Failure(rank, host, moment, code, text, secondary)
 
+    def has_reported(self) -> bool:
+        """Whether it has reported a failure, perhaps without ending."""
+        return self._report.exists()
+
     def _read_report(self) -> dict[str, Any] | None:
         try:
             return json.loads(self._report.read_text())

@@ -134,7 +134,7 @@ class Supervisor:
 
     def _failed(self) -> bool:
         """Whether a rank failed. While ranks save because of a signal, they are left alone."""
-        return not self._stops and any(rank.failure for rank in self._ranks)
+        return not self._stops and any(rank.failure or rank.has_reported() for rank in self._ranks)
 
     def _waits(self) -> bool:
         """Whether the ranks here would wait an hour for those of another node, which have ended.

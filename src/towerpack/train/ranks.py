@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from towerpack._cluster import RanksDiffer, joined
+from towerpack._cluster import LOST_PEER, RanksDiffer, joined
 from towerpack._tensorflow import tf
 from towerpack.core.cluster import Cluster, progress
 from towerpack.dataflow.parallel.share import Share
@@ -70,6 +70,12 @@ class OneRank:
 
     def check_same(self, facts: dict[str, Any]) -> None:
         """Raises an error with the differences, unless all ranks have the same facts."""
+
+    def report(self, error: BaseException) -> None:
+        """Reports to the launcher that another rank was lost, if this is the error.
+
+        The launcher then ends this process, whatever the script does with the error.
+        """
 
 
 class Ranks(OneRank):
@@ -168,6 +174,10 @@ class Ranks(OneRank):
         table[self.rank, : len(signals)] = signals
         with progress.waiting():
             return self._sum_signals(tf.constant(table)).numpy()[:, : len(signals)]
+
+    def report(self, error: BaseException) -> None:
+        if isinstance(error, LOST_PEER):
+            progress.report_failure(error, secondary=True)
 
     def gather(self, value: bytes) -> list[bytes]:
         sizes = self.agree(len(value))[:, 0].astype(int)
