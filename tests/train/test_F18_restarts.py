@@ -87,7 +87,6 @@ def test_F18_a_script_that_catches_the_error_cannot_keep_a_rank_alive(tmp_path):
         it.signal_at(75, 1, signal.SIGSTOP)
         it.wait_for_log("caught an error")
         assert it.exit_code() == 0, it.log()
-        assert "rank 0 on host" in it.log()
     assert_equal_runs(tmp_path / "run", undisturbed(tmp_path / "reference"))
 
 

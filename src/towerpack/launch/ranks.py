@@ -222,13 +222,13 @@ class RankProcess:
         report = self._read_report()
         asked = (-number for number in STOP_SIGNALS if self._asked)
         well = self.killed or status in (*STOPPED, *asked)
-        if report is None and (status == 0 or (well and not self._hang)):
+        if status == 0 or (well and report is None and not self._hang):
             return None
         rank, host, moment, secondary = self.cluster.rank, self.host, time.time(), False
         code = 128 - status if status < 0 else status
         if report is not None:
             moment, secondary = report["time"], report["secondary"]
-            code = PYTHON_ERROR if status == 0 or (self.killed and status < 0) else code
+            code = PYTHON_ERROR if self.killed and status < 0 else code
             text = f"failed:\n{report['traceback'].rstrip()[-TAIL:]}"
         elif self._hang:
             moment, code, text = self._hung_at, HUNG_CODE, self._hang
