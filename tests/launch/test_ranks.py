@@ -124,6 +124,34 @@ def test_a_rank_that_never_begins_is_found_unless_the_watch_is_off(launch):
     assert run.wait() == 0, run.err
 
 
+def test_ranks_that_wait_while_nobody_works_are_found(launch):
+    code = """
+    progress.beat(5)
+    if rank == 0:
+        sys.exit(0)
+    with progress.waiting():
+        time.sleep(1000)
+    """
+    run = launch(code, "--nproc", 2, "--hang-timeout", LIMIT, "--max-restarts", 0)
+    assert run.wait() == 137
+    assert "while it waited for the others, of which none is at work" in " ".join(run.err.split())
+
+
+def test_a_rank_may_wait_long_for_one_that_works(launch):
+    code = f"""
+    import contextlib
+    progress.beat(5)
+    end = time.monotonic() + {LIMIT * 2}
+    with progress.waiting() if rank else contextlib.nullcontext():
+        while time.monotonic() < end:
+            time.sleep(0.05)
+            if rank == 0:
+                progress.beat(6)
+    """
+    run = launch(code, "--nproc", 2, "--hang-timeout", LIMIT)
+    assert run.wait() == 0, run.err
+
+
 def test_a_console_that_does_not_block_loses_nothing(launch):
     reader, writer = os.pipe()
     os.set_blocking(writer, False)

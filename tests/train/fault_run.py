@@ -24,6 +24,7 @@ DEFAULTS = {
     "pause": 0.0,  # seconds after each step
     "holds": [],  # steps after which the chief waits for the file go-<step>
     "workers": 0,
+    "catches": False,  # the script catches errors of the training, and ends
     "hang": None,  # [rank, step, "callback" or "flow"]
 }
 
@@ -51,7 +52,12 @@ def main(options):
         start.start()
     from tests.train.fault_training import train
 
-    train(options, start)
+    try:
+        train(options, start)
+    except Exception:
+        if not options["catches"]:
+            raise
+        print("caught an error")
 
 
 if __name__ == "__main__":

@@ -82,6 +82,14 @@ def test_F18_a_rank_with_workers_is_stopped_and_its_workers_end(tmp_path):
     assert_equal_runs(tmp_path / "run", undisturbed(tmp_path / "reference"))
 
 
+def test_F18_a_script_that_catches_the_error_cannot_keep_a_rank_alive(tmp_path):
+    with launched(tmp_path / "run", "--nproc=2", catches=True, holds=[75]) as it:
+        it.signal_at(75, 1, signal.SIGSTOP)
+        it.wait_for_log("caught an error")
+        assert it.exit_code() == 0, it.log()
+    assert_equal_runs(tmp_path / "run", undisturbed(tmp_path / "reference"))
+
+
 def test_F10_F18_a_disk_that_was_full_at_the_chief_loses_nothing(tmp_path):
     there = tmp_path / "run"
     (there / "run").mkdir(parents=True)

@@ -35,8 +35,8 @@ from towerpack.core.schedulers import BY_HAND, PORTS_PER_JOB, find_place
 RESTART_CODE = 75  # EX_TEMPFAIL: all ranks exit with it to be started again
 FATAL_CODE = 2  # wrong use: a restart cannot help
 STACKS_SIGNAL = signal.SIGUSR2  # a supervised rank prints the stacks of its threads
-BEAT = struct.Struct("=qd")  # the step, or FINISHED; the monotonic time
-FINISHED = -1
+BEAT = struct.Struct("=qd")  # the step, FINISHED or WAITING; the monotonic time
+FINISHED, WAITING = -1, -2
 CLUSTER, PROGRESS, FAILURE = "TOWERPACK_CLUSTER", "TOWERPACK_PROGRESS", "TOWERPACK_FAILURE"
 
 
@@ -302,7 +302,7 @@ class Progress:
         One of the others is busy, and its own beats show whether it makes progress.
         """
         if self._step is not None:
-            self._write(FINISHED)
+            self._write(WAITING)
         try:
             yield
         finally:

@@ -22,6 +22,7 @@ from towerpack.core.cluster import (
     FINISHED,
     PROGRESS,
     RESTART_CODE,
+    WAITING,
     Cluster,
     read_beat,
 )
@@ -209,16 +210,23 @@ class RankProcess:
         """Whether it reached a first step."""
         return read_beat(self._beats) is not None
 
-    def idle_since(self) -> float | None:
-        """The monotonic time of its last sign of progress; None while no other one is expected."""
+    def idle_since(self, if_waiting: bool = False) -> float | None:
+        """The monotonic time of its last sign of progress; None while no other one is expected.
+
+        With `if_waiting`, only that of a rank that waits for the others.
+        """
         step, moment = read_beat(self._beats) or (0, self._started)
-        return None if step == FINISHED or self.cluster.is_server else moment
+        if self.cluster.is_server or step == FINISHED or (step == WAITING) != if_waiting:
+            return None
+        return moment
 
     def mark_hung(self, since: float, limit: float) -> None:
         """Notes as its failure that it made no progress since this monotonic time."""
         self._hung_at = time.time() - (time.monotonic() - since)
         beat = read_beat(self._beats)
         where = f"after step {beat[0]}" if beat else "before its first step"
+        if beat and beat[0] == WAITING:
+            where = "while it waited for the others, of which none is at work"
         self._hang = (
             f"made no progress for {limit:g} s {where} (see --hang-timeout), so all ranks were "
             f"killed. The files rank-N.log in {self.path.parent} end with the stacks of their "
@@ -247,6 +255,10 @@ class RankProcess:
         # A name of a file may contain what is no valid text.
         text = text.encode(errors="backslashreplace").decode()
         return Failure(rank, host, moment, code, text, secondary)
+
+    def has_reported(self) -> bool:
+        """Whether it has reported a failure, perhaps without ending."""
+        return self._report.exists()
 
     def _read_report(self) -> dict[str, Any] | None:
         try:

@@ -146,7 +146,7 @@ class Supervisor:
     def _failed(self) -> bool:
         """Whether a rank failed. While ranks save because of a signal, they are left alone."""
         needed = (rank for rank in self._ranks if not rank.cluster.is_replaceable)
-        return not self._stops and any(rank.failure for rank in needed)
+        return not self._stops and any(rank.failure or rank.has_reported() for rank in needed)
 
     def _left_by_chief(self) -> bool:
         """Whether only servers are left, which have nothing to do after the chief has ended."""
@@ -184,6 +184,9 @@ class Supervisor:
         if not self.hang_seconds:
             return False
         since = {rank: moment for rank in running if (moment := rank.idle_since()) is not None}
+        waiting = {r: moment for r in running if (moment := r.idle_since(True)) is not None}
+        if len(waiting) == len(running) and len(self._ranks) == self._ranks[0].cluster.size:
+            since = waiting  # for one that has ended, or all for each other
         if not since or now - min(since.values()) < self.hang_seconds:
             return False
         hung = min(since, key=lambda rank: since[rank])

@@ -334,6 +334,8 @@ class Trainer(Closing):
             raise
         finally:
             finish(callbacks, self.monitors, error, failed)
+            if failed and error is not None:
+                self.ranks.report(error)
         if error is not None:
             raise error
 
@@ -501,7 +503,8 @@ def finish(
     callbacks: Callbacks, monitors: Monitors, error: BaseException | None, failed: bool
 ) -> None:
     """Ends callbacks and monitors. Errors here must not replace the one that ended the run."""
-    progress.finish()
+    if not failed:  # what a script does after it has caught the error should not take for ever
+        progress.finish()
     try:
         try:
             callbacks.after_train()

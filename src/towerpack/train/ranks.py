@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from towerpack._cluster import joined
+from towerpack._cluster import LOST_PEER, joined
 from towerpack._tensorflow import tf, v1
 from towerpack.core.checksum import crc32c
 from towerpack.core.cluster import Cluster, RanksDiffer, progress
@@ -111,6 +111,12 @@ class OneRank:
 
     def check_same(self, facts: Mapping[str, Any]) -> None:
         """Raises `RanksDiffer` with the differences, unless all ranks have the same facts."""
+
+    def report(self, error: BaseException) -> None:
+        """Reports to the launcher that another rank was lost, if this is the error.
+
+        The launcher then ends this process, whatever the script does with the error.
+        """
 
 
 class Ranks(OneRank):
@@ -247,6 +253,10 @@ class Ranks(OneRank):
                 f"{'; '.join(places)}. Does the script or a callback act only on some ranks?"
             )
         return found[:, 1 : len(signals) + 1]
+
+    def report(self, error: BaseException) -> None:
+        if isinstance(error, LOST_PEER):
+            progress.report_failure(error, secondary=True)
 
     def gather(self, value: bytes, what: str = "a message") -> list[bytes]:
         sizes = self.agree(len(value), what=what)[:, 0].astype(int)
