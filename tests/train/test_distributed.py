@@ -54,9 +54,9 @@ def check(ranks, towers, names, directory):
 def test_two_ranks_train_like_two_towers(tmp_path):
     check(2, 1, list(CASES), tmp_path)
     saved = sorted(path.name for path in (tmp_path / "nan").glob("*.npz"))
-    assert saved == [f"non-finite-step-39{rank}.npz" for rank in ("-rank-0", "-rank-1", "")]
+    assert saved == [f"non-finite-step-14{rank}.npz" for rank in ("-rank-0", "-rank-1", "")]
     bad = [name for name in saved if np.isnan(np.load(tmp_path / "nan" / name)["x"]).any()]
-    assert bad == ["non-finite-step-39-rank-1.npz"]
+    assert bad == ["non-finite-step-14-rank-1.npz"]
 
 
 @pytest.mark.slow
