@@ -105,7 +105,8 @@ class RayLauncher:
         self._ray = require("ray", extra="ray")
         self._placed: list[Any] = []
         self._waiting: dict[Any, Any] = {}  # what tells that Ray has placed it, and the actor
-        self._lost = 0
+        self._lost = 0  # how often a rank was lost
+        self._not_started = 0  # how many in a row Ray has placed, but not started
         self._stops: list[int] = []
 
     def run(self, logs: Path) -> int:
@@ -135,23 +136,27 @@ class RayLauncher:
     def _place(self) -> None:
         """Waits until Ray has placed all ranks, or at least `low` and for some time no other."""
         begin = last = reported = time.monotonic()
-        while not self._stops:
-            while len(self._placed) + len(self._waiting) < self.high:
-                actor = self._actor.remote()
-                self._waiting[actor.address.remote()] = actor
+        self._request()
+        while self._waiting and not self._stops:
             now = time.monotonic()
             for ref in self._ray.wait(list(self._waiting), timeout=CHECK_SECONDS)[0]:
                 self._take(ref)
                 last = now
             count = len(self._placed)
-            if count == self.high or (count >= self.low and now - last >= QUIET_SECONDS):
+            if count >= self.low and now - last >= QUIET_SECONDS:
                 break
             text = f"Ray has placed {count} ranks, and {self.low} to {self.high} are needed"
-            if now - begin > self.seconds or self._lost > self.max_restarts:
+            if now - begin > self.seconds or (count < self.low and not self._waiting):
                 raise RendezvousError(f"{text}, after {now - begin:.0f} s; see `ray status`")
             if now - reported > REPORT_SECONDS:
                 logger.info("%s; see `ray status`", text)
                 reported = now
+
+    def _request(self) -> None:
+        """Asks Ray for the ranks that are missing."""
+        while len(self._placed) + len(self._waiting) < self.high:
+            actor = self._actor.remote()
+            self._waiting[actor.address.remote()] = actor
 
     def _take(self, ref: Any) -> bool:
         """Whether Ray has really placed an actor that no longer waits."""
@@ -159,9 +164,13 @@ class RayLauncher:
         try:
             self._ray.get(ref)
         except self._ray.exceptions.RayActorError as error:
-            logger.warning("Ray could not start a rank: %s", error)
-            self._lost += 1
+            # Perhaps on a host that is about to be lost.
+            logger.warning("Ray could not start a rank: %s", str(error).partition("\n")[0])
+            self._not_started += 1
+            if self._not_started <= self.max_restarts:
+                self._request()
             return False
+        self._not_started = 0
         self._placed.append(actor)
         return True
 
