@@ -111,6 +111,8 @@ def _own_gpus(cluster: Cluster) -> int:
             tf.config.set_logical_device_configuration(cpu, parts)
         return 0
     each = len(gpus) // cluster.local_ranks
+    if not each and os.environ.get("CUDA_VISIBLE_DEVICES"):  # the scheduler has given each its own
+        return len(gpus)
     if not each:
         raise ValueError(
             f"expected a GPU for each of the {cluster.local_ranks} ranks of this host, received "
