@@ -15,6 +15,7 @@ ROOMS = (
     "checkpoint",
     "callbacks",
     "train",
+    "keras",
     "predict",
     "export",
     "estimator",
@@ -108,11 +109,14 @@ _TABLE = {
     """,
     "towerpack.train": """
         AsyncMultiGPUTrainer AutoResumeTrainConfig DEFAULT_CALLBACKS DEFAULT_MONITORS
-        DistributedTrainerReplicated GANModelDesc GANTrainer HorovodTrainer KerasModel
-        KerasPhaseCallback KerasTrainer MultiGPUGANTrainer NoOpTrainer NonFiniteCost
-        NonFiniteWeights Objective SeparateGANTrainer SimpleTrainer SingleCostTrainer
-        SyncMultiGPUTrainer SyncMultiGPUTrainerParameterServer SyncMultiGPUTrainerReplicated
-        TowerTrainer TrainConfig Trainer get_num_gpu launch_train_with_config setup_keras_trainer
+        DistributedTrainerReplicated GANModelDesc GANTrainer HorovodTrainer MultiGPUGANTrainer
+        NoOpTrainer NonFiniteCost NonFiniteWeights Objective SeparateGANTrainer SimpleTrainer
+        SingleCostTrainer SyncMultiGPUTrainer SyncMultiGPUTrainerParameterServer
+        SyncMultiGPUTrainerReplicated TowerTrainer TrainConfig Trainer get_num_gpu
+        launch_train_with_config
+    """,
+    "towerpack.keras": """
+        KerasModel KerasPhaseCallback KerasTrainer setup_keras_trainer
     """,
     "towerpack.predict": """
         DataParallelOfflinePredictor DatasetPredictorBase FeedfreePredictor

@@ -15,12 +15,6 @@ from towerpack.train.gan import (
     MultiGPUGANTrainer,
     SeparateGANTrainer,
 )
-from towerpack.train.keras_model import (
-    KerasModel,
-    KerasPhaseCallback,
-    KerasTrainer,
-    setup_keras_trainer,
-)
 from towerpack.train.multi_gpu import (
     AsyncMultiGPUTrainer,
     SyncMultiGPUTrainer,
@@ -39,9 +33,6 @@ __all__ = [
     "GANModelDesc",
     "GANTrainer",
     "HorovodTrainer",
-    "KerasModel",
-    "KerasPhaseCallback",
-    "KerasTrainer",
     "MultiGPUGANTrainer",
     "NoOpTrainer",
     "NonFiniteCost",
@@ -58,5 +49,4 @@ __all__ = [
     "Trainer",
     "get_num_gpu",
     "launch_train_with_config",
-    "setup_keras_trainer",
 ]

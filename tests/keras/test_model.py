@@ -9,18 +9,16 @@ from towerpack.callbacks import Callback, ModelSaver
 from towerpack.checkpoint import load_checkpoint_vars
 from towerpack.core import logger
 from towerpack.dataflow import BatchData, DataFromArrays
+from towerpack.keras import KerasModel, KerasTrainer, setup_keras_trainer
 from towerpack.models import FullyConnected, ModelDesc
 from towerpack.monitor import MonitorBase
 from towerpack.predict import OfflinePredictor, PredictConfig
 from towerpack.train import (
-    KerasModel,
-    KerasTrainer,
     SimpleTrainer,
     SyncMultiGPUTrainer,
     SyncMultiGPUTrainerReplicated,
     TrainConfig,
     launch_train_with_config,
-    setup_keras_trainer,
 )
 
 keras = tf.keras
