@@ -8,6 +8,9 @@ little without it; the names in `__all__` are also those of `towerpack`.
 
 from towerpack.keras.model import KerasModel, KerasPhaseCallback, setup_keras_trainer
 from towerpack.keras.tower import KerasTrainer
+from towerpack.keras.training import evaluate as evaluate
+from towerpack.keras.training import fit as fit
+from towerpack.keras.training import predict as predict
 
 __all__ = [
     "KerasModel",

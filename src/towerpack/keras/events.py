@@ -133,16 +133,21 @@ class KerasEvents(Callback):
         self._stopped = True
         raise StopTraining("a Keras callback has set model.stop_training")
 
-    def end_epoch(self) -> None:
-        """What `fit` does after the last batch of an epoch; nothing if that is done."""
+    def end_epoch(self, put: bool = True) -> None:
+        """What `fit` does after the last batch of an epoch; nothing if that is done.
+
+        `put` is whether the monitors are open, to log what Keras logs.
+        """
         if not self._within_epoch:
             return
         self._within_epoch = False
         logs = numbers(self.tower.results())
-        self._put(logs, "")
+        if put:
+            self._put(logs, "")
         if self.validation is not None and self.validates(self.epoch_num):
             found = numbers(self.validation.run(self.model, self.list))
-            self._put(found, self.prefix)
+            if put:
+                self._put(found, self.prefix)
             logs |= {f"val_{name}": value for name, value in found.items()}
         self._logs = logs
         self.list.on_epoch_end(self.epoch_num - 1, logs)
@@ -155,6 +160,16 @@ class KerasEvents(Callback):
             if np.ndim(value) == 0:
                 shown = self.loss_name if name == "loss" else name
                 self.trainer.monitors.put_scalar(f"{prefix}{shown}", float(value))
+
+    def terminate_on_nan(self, error: ArithmeticError) -> None:
+        """Stops as `TerminateOnNaN` does, if it is there; otherwise raises what was found."""
+        found = [cb for cb in self.list.callbacks if isinstance(cb, kc.TerminateOnNaN)]
+        if not found:
+            raise error
+        if found[0].raise_error:
+            raise RuntimeError("NaN or infinity: terminating training") from error
+        logger.warning("terminating training: %s", error)
+        self.model.stop_training = True
 
     def finish(self) -> None:
         """The end of training, after the optimizer has set the weights to their final values."""
