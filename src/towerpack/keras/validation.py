@@ -20,17 +20,15 @@ class Validation:
 
     def run(self, model: Any, callbacks: Any) -> dict[str, Any]:
         """The losses and metrics of the set; `callbacks` is a `CallbackList` of Keras."""
-        if self._test is None:
-            self._test = model.test_step
-            if not model.run_eagerly:
-                self._test = tf.function(model.test_step, reduce_retracing=True, autograph=False)
         model.stop_evaluating = False
         callbacks.on_test_begin()
         model.reset_metrics()
         logs: dict[str, Any] = {}
         for number, batch in enumerate(itertools.islice(self.batches(), self.steps)):
             callbacks.on_test_batch_begin(number)
-            logs = self._test(keras.utils.pack_x_y_sample_weight(*as_tensors(batch)))
+            data = as_tensors(keras.utils.pack_x_y_sample_weight(*batch))
+            self._test = self._test or self._made_for(model, data)
+            logs = self._test(data)
             callbacks.on_test_batch_end(number, logs)
             if model.stop_evaluating:
                 break
@@ -40,6 +38,19 @@ class Validation:
         result = metrics if metrics.keys() == logs.keys() else logs
         callbacks.on_test_end(result)
         return result
+
+    @staticmethod
+    def _made_for(model: Any, data: Any) -> Any:
+        """The traced step, for batches of any size: Keras weighs losses of a known size by it."""
+        if model.run_eagerly:
+            return model.test_step
+        test = tf.function(model.test_step, reduce_retracing=True, autograph=False)
+        test.get_concrete_function(keras.tree.map_structure(any_size, data))
+        return test
+
+
+def any_size(tensor: Any) -> Any:
+    return None if tensor is None else tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 
 def as_tensors(batch: Any) -> Any:
