@@ -40,7 +40,11 @@ def hidden(x, **options):
 
 def classifier(middle=(), optimizer="adam", last=None, metrics=("accuracy",), **compiled):
     model = keras.Sequential(
-        [layers.Dense(6, "tanh"), *middle, layers.Dense(3, "softmax", dtype="float32", **last or {})]
+        [
+            layers.Dense(6, "tanh"),
+            *middle,
+            layers.Dense(3, "softmax", dtype="float32", **last or {}),
+        ]
     )
     loss = keras.losses.SparseCategoricalCrossentropy()
     model.compile(optimizer, loss, metrics=list(metrics), **compiled)
@@ -280,3 +284,71 @@ def assert_same(ours, theirs, atol=1e-5):
         np.testing.assert_allclose(
             history.history[name], values, atol=atol, rtol=1e-4, err_msg=name
         )
+
+
+class Recorder(keras.callbacks.Callback):
+    """Keeps every event with its logs; with `batches`, also those of single batches."""
+
+    def __new__(cls, batches=True):
+        kind = RecordsBatches if batches and cls is Recorder else cls
+        return super().__new__(kind)
+
+    def __init__(self, batches=True):
+        super().__init__()
+        self.events = []
+
+    def record(self, event, number, logs):
+        self.events.append((event, number, {k: round(v, 4) for k, v in (logs or {}).items()}))
+
+    def on_train_begin(self, logs=None):
+        self.record("begin", 0, logs)
+
+    def on_train_end(self, logs=None):
+        self.record("end", 0, logs)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.record("epoch begins", epoch, logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.record("epoch ends", epoch, logs)
+
+    def on_test_end(self, logs=None):
+        self.record("test ends", 0, logs)
+
+
+class RecordsBatches(Recorder):
+    def on_train_batch_begin(self, batch, logs=None):
+        self.record("batch begins", batch, logs)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.record("batch ends", batch, logs)
+
+
+def at_epochs():
+    kinds = keras.callbacks
+    return [
+        kinds.EarlyStopping("loss", patience=0, mode="max", restore_best_weights=True),
+        kinds.ModelCheckpoint(
+            "best.weights.h5", "loss", save_best_only=True, save_weights_only=True
+        ),
+        kinds.CSVLogger("log.csv"),
+        Recorder(batches=False),
+    ]
+
+
+def of_rates():
+    kinds = keras.callbacks
+    return [
+        kinds.LearningRateScheduler(lambda epoch, rate: rate * 0.5 if epoch else rate),
+        kinds.ReduceLROnPlateau("loss", factor=0.3, patience=1, min_delta=100),
+        kinds.LambdaCallback(on_epoch_end=lambda epoch, logs: None),
+        Recorder(batches=False),
+    ]
+
+
+CALLBACKS = {
+    "at epochs": at_epochs,
+    "of rates": of_rates,
+    "at batches": lambda: [Recorder()],
+    "none": list,
+}

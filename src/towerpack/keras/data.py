@@ -19,7 +19,7 @@ import numpy as np
 from towerpack._tensorflow import tf, v1
 from towerpack.core import logger
 from towerpack.dataflow import BatchData, DataFromArrays, DataFromGenerator, MapData, RNGDataFlow
-from towerpack.dataflow.base import DataFlow
+from towerpack.dataflow.base import DataFlow, DataFlowTerminated
 from towerpack.input_source import InputSource, QueueInput, TFDatasetInput
 
 keras = tf.keras
@@ -251,6 +251,12 @@ class OnePass(QueueInput):
 
     _endless = False
 
+    def _read(self, stream: Any, check: Any) -> None:
+        try:
+            super()._read(stream, check)
+        except StopIteration as end:
+            raise DataFlowTerminated from end
+
 
 def by_model(datapoint: Any, model: Any) -> tuple[Any, Any, Any]:
     """(x, y, sample_weight) of a datapoint of a flow: as in Keras, or flat, inputs first."""
@@ -286,6 +292,8 @@ def arrays_of(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         if value is None or isinstance(value, tf.SparseTensor | tf.RaggedTensor):
             return value
         found = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
+        if found.dtype.kind == "O":
+            found = np.array(found.tolist())  # strings
         return found.astype(keras.config.floatx()) if found.dtype.kind == "f" else found
 
     nested = keras.tree.is_nested

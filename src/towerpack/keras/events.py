@@ -54,16 +54,11 @@ class KerasEvents(Callback):
             epochs=epochs,
             steps=steps,
         )
-        self._on_batches = [name_of(cb) for cb in self.list.callbacks if acts_on_batches(cb)]
+        self._on_batches = any(map(acts_on_batches, self.list.callbacks))
         self._bars = [cb for cb in self.list.callbacks if isinstance(cb, kc.ProgbarLogger)]
         self._begun = self._within_epoch = self._stopped = False
         self._restored: dict[str, Any] = {}
         self._logs: dict[str, Any] | None = None
-        if self._on_batches:
-            logger.info(
-                "steps run one by one, not many in one call, because %s acts on every batch",
-                ", ".join(self._on_batches),
-            )
 
     def _setup_graph(self) -> None:
         """Makes room in the checkpoint for the weights that `EarlyStopping` keeps."""
@@ -210,6 +205,16 @@ class KerasEvents(Callback):
         for callback, variables in self._best.items():
             if getattr(callback, "best", None) is not None:
                 callback.best_weights = [variable.numpy() for variable in variables]
+
+
+def log_unfused(callbacks: Sequence[Any]) -> None:
+    """Logs which Keras callbacks keep steps from running many in one call."""
+    names = [name_of(callback) for callback in callbacks if acts_on_batches(callback)]
+    if names:
+        logger.info(
+            "steps run one by one, not many in one call, because %s acts on every batch",
+            ", ".join(names),
+        )
 
 
 def acts_on_batches(callback: Any) -> bool:

@@ -12,7 +12,7 @@ from towerpack.callbacks import Callback
 from towerpack.callbacks.inference import batches_of
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, QueueInput
-from towerpack.keras.events import TOWERPACK_NAMES, KerasEvents, separated
+from towerpack.keras.events import TOWERPACK_NAMES, KerasEvents, log_unfused, separated
 from towerpack.keras.tower import KerasTower, KerasTrainer
 from towerpack.keras.validation import Validation
 from towerpack.train import SingleCostTrainer
@@ -98,6 +98,7 @@ class KerasModel:
         `TrainConfig` says. Callbacks may be towerpack's and Keras'.
         """
         ours, of_keras = separated(options.pop("callbacks", ()))
+        log_unfused(of_keras)
         with self.trainer:
             run = find_run(resume)
             if run is not None:

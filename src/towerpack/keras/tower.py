@@ -188,7 +188,7 @@ class KerasTower:
                 if not model.built:
                     with store.aside():  # Keras makes the weights after it has left their scopes
                         build_by_call(model, self.signature, self.unpack)
-                for variable in model.variables:  # if it was made elsewhere
+                for variable in self._in_order(model.variables):  # if it was made elsewhere
                     store.adopt(variable.path, variable.value)
                 if not any(model is known for known in self._models.values()):
                     with store.aside():
@@ -198,6 +198,15 @@ class KerasTower:
                             model.optimizer.build(model.trainable_variables)
                 self._models[store] = model
         return self._models[store]
+
+    def _in_order(self, variables: Sequence[Any]) -> list[Any]:
+        """The variables of a copy in the order of the first model's: towers pair their gradients.
+
+        Keras may list the layers of a copy in another order.
+        """
+        first = next(iter(self._models.values()), None)
+        places = {v.path: n for n, v in enumerate(first.variables)} if first else {}
+        return sorted(variables, key=lambda variable: places.get(variable.path, len(places)))
 
 
 def build_by_call(model: Any, signature: Sequence[Any], unpack: Unpack) -> None:

@@ -16,7 +16,7 @@ from towerpack.callbacks import ModelSaver
 from towerpack.core import logger
 from towerpack.dataflow.base import DataFlow
 from towerpack.keras.data import passes, split, training_data
-from towerpack.keras.events import KerasEvents, separated
+from towerpack.keras.events import KerasEvents, log_unfused, separated
 from towerpack.keras.tower import KerasTower, KerasTrainer
 from towerpack.keras.validation import Validation
 from towerpack.monitor import JSONWriter, RunRecord, TFEventWriter
@@ -68,6 +68,7 @@ def fit(
     if not getattr(model, "compiled", False):
         raise ValueError("expected a compiled model: call model.compile(optimizer, loss) first")
     ours, of_keras = separated(callbacks or ())
+    log_unfused(of_keras)
     trainer = KerasTrainer(eager=bool(model.run_eagerly)) if trainer is None else trainer
     check_trainer(trainer)
     if validation_split and validation_data is None:
