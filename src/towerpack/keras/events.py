@@ -259,6 +259,8 @@ def changeable(callback: Any) -> dict[str, Any]:
     """The attributes of a callback that a checkpoint can store, as JSON has them."""
     found = {}
     for name, value in vars(callback).items():
+        if name == "min_delta":  # Keras changes its sign when a run has its first epoch
+            continue
         try:
             found[name] = plain(value)
         except TypeError:

@@ -85,7 +85,7 @@ def fit(
     tower = KerasTower(
         trainer, data.form.signature, data.form.unpack, copies_of(model), lambda m: m.optimizer
     )
-    with run_directory(logdir), trainer, quiet_console():
+    with quiet_console(), run_directory(logdir), trainer:
         run = find_run(resume)
         if run is not None:
             trainer.store.seed = run.seed
