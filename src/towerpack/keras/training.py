@@ -101,7 +101,8 @@ def fit(
         )  # fmt: skip
         trainer.register_callback(events)
         in_directory = logger.get_logger_dir() is not None
-        if (logdir or resume) and not any(isinstance(cb, ModelSaver) for cb in ours):
+        saves = any(isinstance(callback, ModelSaver) for callback in ours)
+        if in_directory and (logdir or resume) and not saves:
             ours.append(ModelSaver(CHECKPOINTS))
         try:
             trainer.train(
