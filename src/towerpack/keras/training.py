@@ -20,6 +20,7 @@ from towerpack.keras.events import KerasEvents, log_unfused, separated
 from towerpack.keras.tower import KerasTower, KerasTrainer
 from towerpack.keras.validation import Validation
 from towerpack.monitor import JSONWriter, RunRecord, TFEventWriter
+from towerpack.tower import VariableStore
 from towerpack.train import NonFiniteCost, NonFiniteWeights, SingleCostTrainer
 from towerpack.train.base import steps_of_data
 from towerpack.train.config import check_trainer, describe
@@ -155,8 +156,11 @@ def copies_of(model: Any) -> Callable[[], Any]:
     made: list[Any] = []
 
     def make() -> Any:
-        made.append(copy_of(model) if made else model)
-        return made[-1]
+        if not made:
+            made.append(model)
+            return model
+        with VariableStore.current().aside():  # which gets them in the order of the first model's
+            return copy_of(model)
 
     return make
 
