@@ -256,6 +256,17 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted():
         np.testing.assert_array_equal(one, two)
 
 
+def test_callbacks_of_keras_stand_beside_those_of_towerpack():
+    model, scalars = KerasModel(network, INPUTS, TARGETS, flow()), Scalars()
+    model.compile("adam", loss())
+    stop = keras.callbacks.EarlyStopping("val_loss", mode="max", restore_best_weights=True)
+    start = Start(model)
+    model.fit(flow(), max_epoch=9, monitors=[scalars], callbacks=[stop, start])
+    assert len(scalars.values["validation_total_loss"]) == 2
+    best = model.model.evaluate(dataset(), verbose=0)
+    np.testing.assert_allclose(best, scalars.values["validation_total_loss"][0], atol=1e-5)
+
+
 def ema():
     return keras.optimizers.Adam(0.02, use_ema=True, ema_momentum=0.8)
 

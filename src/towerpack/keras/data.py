@@ -129,7 +129,7 @@ def training_data(
         form = Form([unpacked(x.element_spec)], class_weight)
         data = with_size(x, steps)
         if towers == 1:
-            return Data(TFDatasetInput(data.map(lambda *parts: flat_tensors(parts))), form)
+            return Data(TFDatasetInput(data.map(lambda *parts: tuple(leaves(parts)))), form)
         data = data.take(data.cardinality()) if steps is None else data
         flow: DataFlow = DataFromGenerator(lambda: map(form.flat, map(unpacked, data)))
         size = int(data.cardinality())
@@ -278,11 +278,6 @@ def with_size(dataset: Any, steps: int | None) -> Any:
     size = int(dataset.reduce(np.int64(0), lambda count, *_: count + 1))
     logger.info("the dataset has %d batches, counted in one pass: pass steps_per_epoch", size)
     return dataset.apply(tf.data.experimental.assert_cardinality(size))
-
-
-def flat_tensors(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The tensors of an element of a dataset, as its `map` gives it."""
-    return tuple(leaves(parts))
 
 
 def arrays_of(x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
