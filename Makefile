@@ -16,16 +16,18 @@ PIP := -m pip --disable-pip-version-check install --quiet
 FORMATS := arrayrecord,hdf5,image,lmdb,matlab,parquet,protobuf,svmlight,safetensors
 TEST_EXTRAS := tf-cpu,test,lint,$(FORMATS),export,rl,sklearn
 
+CLUSTER_PACKAGES := iproute2 mpich munge openmpi-bin slurm-wlm  # of Debian
+
 TF_FREE := core dataflow monitor report launch
 TF_FREE_PATHS := $(wildcard $(TF_FREE:%=tests/%) $(TF_FREE:%=src/towerpack/%))
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --randomly-seed $(SEED) --hypothesis-seed $(SEED)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-deploy test-quick test-tf-free test-tf test-trackers soak bench-data bench-augment bench-train bench-checkpoint lint format clean
+.PHONY: help demo test test-deploy test-clusters test-quick test-tf-free test-tf test-trackers soak bench-data bench-augment bench-train bench-distributed bench-checkpoint lint format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
 
 demo: .venv/.demo ## train a small network on digits, from a fresh clone, in about two minutes
 	$(BIN)/towerpack demo
@@ -53,6 +55,12 @@ test-tf: .venv/.test .deploy-node/.installed ## run all other tests, the slow on
 test-deploy: .venv/.test .deploy-node/.installed ## test exported models in C++, Node.js and LiteRT
 	$(BIN)/python -m pytest tests/deploy
 
+test-clusters: .venv-clusters/.test ## test ranks under a real Slurm, mpirun and Ray; installs them as root
+	dpkg --status $(CLUSTER_PACKAGES) > /dev/null 2>&1 || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends $(CLUSTER_PACKAGES); } || \
+		echo "$(CLUSTER_PACKAGES): not all could be installed, so some tests are skipped"
+	TOWERPACK_CLUSTERS=1 .venv-clusters/bin/python -m pytest -n 0 tests/clusters
+
 test-trackers: .venv-trackers/.test ## test the monitors for wandb, MLflow and Comet with the real packages
 	TOWERPACK_TRACKERS=1 .venv-trackers/bin/python -m pytest -n 0 tests/monitor/test_trackers.py
 
@@ -68,6 +76,9 @@ bench-data: .venv/.test .venv-peers/.loaders ## compare data loading with torch,
 bench-train: .venv/.test .venv-peers/.trainers ## compare training with Keras, torch, Lightning, JAX
 	$(BIN)/python benchmarks/training.py
 
+bench-distributed: .venv/.test .venv-peers/.trainers ## compare two ranks with torch's DDP and gloo
+	$(BIN)/python benchmarks/distributed.py
+
 bench-checkpoint: .venv/.test ## compare saving (during training) and loading with tf.train.Checkpoint
 	$(BIN)/python benchmarks/checkpoint.py
 
@@ -75,7 +86,7 @@ bench-augment: .venv-peers/.augment ## compare image augmentation with albumenta
 	NO_ALBUMENTATIONS_UPDATE=1 .venv-peers/bin/python benchmarks/augment.py
 
 clean: ## remove the environments, builds and caches
-	rm -rf .deploy-node .venv .venv-data .venv-peers .venv-tensorpack .venv-trackers build dist docs/_build
+	rm -rf .deploy-node .venv .venv-clusters .venv-data .venv-peers .venv-tensorpack .venv-trackers build dist docs/_build
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
@@ -94,6 +105,13 @@ clean: ## remove the environments, builds and caches
 .venv-data/.test: pyproject.toml
 	$(PYTHON) -m venv .venv-data
 	$(DATA_BIN)/python $(PIP) --editable '.[test,$(FORMATS)]'
+	touch $@
+
+# Ray does not exist for every platform and Python.
+.venv-clusters/.test: pyproject.toml
+	$(PYTHON) -m venv .venv-clusters
+	.venv-clusters/bin/python $(PIP) --editable '.[tf-cpu,test]'
+	.venv-clusters/bin/python $(PIP) --editable '.[ray]' || echo "the tests with Ray are skipped"
 	touch $@
 
 # A separate environment, because the trackers install web servers, databases and much else.

@@ -28,7 +28,7 @@ from collections import deque
 from pathlib import Path
 
 from trainers import work
-from trainers.bars import BARS, undecided
+from trainers.bars import BARS, lines, undecided
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -256,17 +256,7 @@ def report(results: Results, settings: dict[str, dict[str, str]]) -> None:
         for text in dict.fromkeys(by_model.values()):
             models = ", ".join(model for model, other in by_model.items() if other == text)
             print(f"| {module} on {models} | {text} |")
-    print("\n| bar | reached | single turns | of them | wanted | |\n|---|---|---|---|---|---|")
-    for bar in BARS:
-        turns = bar.of_turns(results)
-        if turns:
-            value = statistics.median(turns)
-            met = "yes" if bar.met(value) else "NO"
-            span = f"{min(turns):.2f} to {max(turns):.2f}"
-            met += "?" if undecided(bar, results) else ""
-            print(f"| {bar.words} | {value:.3f} | {span} | {len(turns)} | {bar.wanted()} | {met} |")
-        else:
-            print(f"| {bar.words} | | | | {bar.wanted()} | not measured |")
+    print(*lines(BARS, results), sep="\n")
 
 
 def table(words: str, models: list[str], key: str, results: Results, median) -> None:

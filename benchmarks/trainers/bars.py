@@ -1,5 +1,6 @@
 """What towerpack has to reach, beside the other contenders."""
 
+import statistics
 from typing import NamedTuple
 
 from ratios import median_range, turn_ratios
@@ -58,6 +59,21 @@ def undecided(bar, results):
     """Whether further turns may tell that it is met, or that it is not."""
     turns = bar.of_turns(results)
     return bool(turns) and len({bar.met(value) for value in median_range(turns)}) == 2
+
+
+def lines(bars, results):
+    """A table of what was reached."""
+    found = ["\n| bar | reached | single turns | of them | wanted | |", "|---|---|---|---|---|---|"]
+    for bar in bars:
+        turns = bar.of_turns(results)
+        if not turns:
+            found.append(f"| {bar.words} | | | | {bar.wanted()} | not measured |")
+            continue
+        value = statistics.median(turns)
+        met = ("yes" if bar.met(value) else "NO") + ("?" if undecided(bar, results) else "")
+        span = f"{min(turns):.2f} to {max(turns):.2f} | {len(turns)}"
+        found.append(f"| {bar.words} | {value:.3f} | {span} | {bar.wanted()} | {met} |")
+    return found
 
 
 def times(model, other, least):

@@ -21,6 +21,8 @@ WAYS = {
 class TakeTurns(Callback):
     """Tells the turns of every epoch, and stops when they are over."""
 
+    chief_only = False
+
     def __init__(self, turns):
         self.turns, self.settled = turns, False
 

@@ -1,10 +1,11 @@
 """What every contender trains: the shapes, the data and the settings, in plain numpy."""
 
+import os
 from typing import NamedTuple
 
 import numpy as np
 
-CORES = 2
+CORES = min(2, len(os.sched_getaffinity(0)))  # one for each rank of several
 CLASSES = 10
 START_EPOCHS = 2  # of a script whose starting time and memory are measured
 FUSED = 32  # steps in one call, where a contender runs many

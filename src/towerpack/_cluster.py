@@ -13,20 +13,18 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from towerpack._servers import play_part
 from towerpack._tensorflow import tf
 from towerpack.core.cluster import (
     FATAL_CODE,
     RESTART_CODE,
     Cluster,
+    WrongUse,
     progress,
     this_cluster,
 )
 
 LOGICAL_CPUS = 4  # stand in for the GPUs of a rank on a machine that has none
-
-
-class RanksDiffer(ValueError):
-    """The ranks do not run the same program, so their collectives would add up different things."""
 
 
 @functools.cache
@@ -58,18 +56,23 @@ def joined(cluster: Cluster) -> Any:
             "make the trainer first."
         )
         raise
-    sys.excepthook = _end_at_once
+    sys.excepthook = end_at_once
     return strategy
 
 
 def join_if_launched() -> None:
-    """Joins the cluster of the launcher that started this process."""
+    """Joins the cluster of the launcher that started this process.
+
+    A rank that serves the chief of a cluster with parameter servers does so, and does not return.
+    """
     cluster = this_cluster()
-    if cluster is not None and cluster.size > 1:
+    if cluster is not None and cluster.servers:
+        play_part(cluster)
+    elif cluster is not None and cluster.size > 1:
         joined(cluster)
 
 
-def _end_at_once(
+def end_at_once(
     kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
     """Ends the process after an error that the script did not catch, so that its peers notice.
@@ -77,14 +80,15 @@ def _end_at_once(
     The interpreter would take many seconds to end, while the other ranks wait for this one.
     """
     lost = isinstance(error, LOST_PEER)
-    progress.report_failure(error, secondary=lost)
+    if not isinstance(error, KeyboardInterrupt):  # asked for, and the exit code says so
+        progress.report_failure(error, secondary=lost)
     sys.__excepthook__(kind, error, traceback)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed
             stream.flush()
     if isinstance(error, KeyboardInterrupt):
         os._exit(130)
-    os._exit(RESTART_CODE if lost else FATAL_CODE if isinstance(error, RanksDiffer) else 1)
+    os._exit(RESTART_CODE if lost else FATAL_CODE if isinstance(error, WrongUse) else 1)
 
 
 # What a collective raises after another rank has ended, or cannot be reached.

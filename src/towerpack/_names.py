@@ -57,16 +57,17 @@ _TABLE = {
         kept_workers send_dataflow_zmq write_arrayrecord write_examples write_parquet write_tar
     """,
     "towerpack.monitor": """
-        CallbackCost CometMLMonitor EpochTimes JSONWriter MLflowMonitor MonitorBase Monitors RunInfo
-        RunRecord ScalarPrinter SendMonitorData StageClock TFEventWriter WandbMonitor verdict
+        CallbackCost CometMLMonitor EpochTimes JSONWriter MLflowMonitor MonitorBase Monitors
+        RankTimes RunInfo RunRecord ScalarPrinter SendMonitorData StageClock TFEventWriter
+        WandbMonitor verdict
     """,
     "towerpack.report": """
         RunSummary find_runs read_run render_page serve_report
     """,
     "towerpack.input_source": """
         BatchQueueInput DummyConstantInput EndOfData FeedInput FeedfreeInput InputSource
-        PlaceholderInput QueueInput SignatureError StagingInput TFDatasetInput TensorInput ZMQInput
-        apply_default_prefetch dataflow_to_dataset remap_input_source
+        PerWorkerInput PlaceholderInput QueueInput SignatureError StagingInput TFDatasetInput
+        TensorInput ZMQInput apply_default_prefetch dataflow_to_dataset remap_input_source
     """,
     "towerpack.tower": """
         CheckGradient FilterNoneGrad GlobalNormClip GradientProcessor MapGradient PrintGradient
@@ -109,11 +110,11 @@ _TABLE = {
     """,
     "towerpack.train": """
         AsyncMultiGPUTrainer AutoResumeTrainConfig DEFAULT_CALLBACKS DEFAULT_MONITORS
-        DistributedTrainerReplicated GANModelDesc GANTrainer HorovodTrainer MultiGPUGANTrainer
-        NoOpTrainer NonFiniteCost NonFiniteWeights Objective SeparateGANTrainer SimpleTrainer
-        SingleCostTrainer SyncMultiGPUTrainer SyncMultiGPUTrainerParameterServer
-        SyncMultiGPUTrainerReplicated TowerTrainer TrainConfig Trainer get_num_gpu
-        launch_train_with_config
+        DistributedTrainerParameterServer DistributedTrainerReplicated GANModelDesc GANTrainer
+        HorovodTrainer MultiGPUGANTrainer NoOpTrainer NonFiniteCost NonFiniteWeights Objective
+        SeparateGANTrainer SimpleTrainer SingleCostTrainer SyncMultiGPUTrainer
+        SyncMultiGPUTrainerParameterServer SyncMultiGPUTrainerReplicated TowerTrainer TrainConfig
+        Trainer get_num_gpu launch_train_with_config ranks_of_run
     """,
     "towerpack.keras": """
         KerasModel KerasPhaseCallback KerasTrainer setup_keras_trainer

@@ -10,7 +10,7 @@ import pytest
 from tests.callbacks.examples import ALL, EXAMPLES, LAST, NEED_GPU, kinds, put
 from tests.callbacks.training import STEPS, Keeper, run
 from tests.leftovers import threads
-from towerpack.callbacks import Callback, MovingAverageSummary
+from towerpack.callbacks import Callback, MovingAverageSummary, ProxyCallback
 from towerpack.core import logger
 from towerpack.train import SimpleTrainer
 
@@ -163,3 +163,15 @@ def test_every_callback_is_in_the_table_of_the_docs():
     table = page.partition("## All callbacks")[2]
     missing = [kind.__name__ for kind in kinds() if f"`{kind.__name__}`" not in table]
     assert not missing, f"put {missing} into the table of docs/callbacks.md"
+
+
+def test_the_table_says_on_which_ranks_a_callback_runs():
+    page = (Path(__file__).parents[2] / "docs" / "callbacks.md").read_text()
+    table = page.partition("## All callbacks")[2]
+    for kind in kinds():
+        (row,) = [line for line in table.splitlines() if f"`{kind.__name__}`" in line[:80]]
+        ranks = row.split("|")[-2].strip()
+        if issubclass(kind, ProxyCallback):
+            assert ranks == "as the callback"
+        else:
+            assert ranks == ("chief" if kind.chief_only else "all"), kind

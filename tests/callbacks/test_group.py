@@ -6,6 +6,7 @@ import pytest
 
 from tests.callbacks.training import run
 from towerpack.callbacks import (
+    Callback,
     CallbackFactory,
     Callbacks,
     PeriodicCallback,
@@ -50,3 +51,24 @@ def test_slow_callbacks_are_named(monkeypatch, caplog):
     monkeypatch.setattr(group, "SLOW_SHARE", 0.0)
     run([RunOp(lambda: None)], epochs=1)
     assert re.search(r"callbacks took .* the slowest: RunOp .* s", caplog.text)
+
+
+def test_states_have_the_same_names_where_only_some_callbacks_are_used(caplog):
+    """A rank that is not the chief restores the states that the chief has saved."""
+
+    class Counting(Callback):
+        count = 0
+
+        def _state(self):
+            return self.count
+
+        def _restore(self, state):
+            self.count = state
+
+    of_chief, of_all = Counting(), Counting().set_chief_only(False)
+    of_chief.count, of_all.count = 1, 2
+    state = Callbacks([of_chief, of_all]).state()
+    own = Counting().set_chief_only(False)
+    Callbacks([Counting(), own], is_chief=False).restore(state)
+    assert own.count == 2
+    assert "not used" not in caplog.text

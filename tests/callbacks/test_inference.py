@@ -12,8 +12,10 @@ from towerpack.callbacks import (
     InferenceRunner,
     ScalarStats,
     TopK,
+    inference,
 )
 from towerpack.callbacks.inference import batch_size, inference_devices
+from towerpack.core.cluster import BEAT, PROGRESS, Progress, read_beat
 from towerpack.dataflow import BatchData, DataFromArrays, FakeData, MapData
 from towerpack.input_source import QueueInput, StagingInput
 from towerpack.input_source.base import EndOfData
@@ -183,3 +185,20 @@ def test_averages_are_what_an_inference_runner_with_an_ema_sees():
     probability = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     expected = -np.mean(np.log(probability[np.arange(len(x)), label]))
     assert result.monitor.of("averaged_cost")[-1] == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_rank_reports_progress_with_each_batch(tmp_path, monkeypatch):
+    """An evaluation may take longer than the launcher waits for a step."""
+    path = tmp_path / "beats"
+    path.write_bytes(bytes(BEAT.size))
+    monkeypatch.setattr(inference, "progress", Progress({PROGRESS: str(path)}))
+    beats = []
+
+    class Beats(Seen):
+        def _on_fetches(self, values):
+            beats.append(read_beat(path))
+
+    run([InferenceRunner(uneven(), Beats())], epochs=1)
+    assert [step for step, _ in beats] == [6, 6, 6]
+    moments = [moment for _, moment in beats]
+    assert moments == sorted(set(moments))

@@ -8,9 +8,9 @@ from towerpack.callbacks import (
     PeriodicCallback,
     PeriodicTrigger,
     ProcessTensors,
-    interval,
 )
 from towerpack.core.every import every
+from towerpack.train.ranks import OneRank
 
 
 class Noting(Callback):
@@ -109,9 +109,9 @@ def test_periodic_callback_of_epochs_passes_whole_epochs():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A second passes with each call of the step function."""
+    """A second passes with each call of the step function, by the clock of all ranks."""
     now = [0.0]
-    monkeypatch.setattr(interval.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(OneRank, "now", lambda ranks: now[0])
 
     class Clock(Callback):
         def _next_due(self):

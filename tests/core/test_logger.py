@@ -1,7 +1,9 @@
 import io
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -196,3 +198,61 @@ def test_F21_a_directory_that_cannot_be_written_is_said_at_once():
         logger.set_logger_dir("/proc/towerpack-run")
     assert logger.get_logger_dir() is None
     logger.info("the console still works")
+
+
+OF_RANKS = """
+import sys
+from towerpack.core import logger
+print(logger.set_logger_dir(sys.argv[1], sys.argv[2] if sys.argv[2:] else None))
+logger.info("of rank")
+"""
+
+
+def run_as(rank, attempt, *arguments, job="1119-101500-abc"):
+    """The directory that a rank of two has after `set_logger_dir`, and what it printed."""
+    fields = {"addresses": ["a:1", "b:1"], "rank": rank, "attempt": attempt}
+    cluster = json.dumps(fields | {"token": f"{job}-{attempt}"})
+    run = subprocess.run(
+        [sys.executable, "-c", OF_RANKS, *map(str, arguments)],
+        env={**os.environ, "TOWERPACK_CLUSTER": cluster},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return Path(run.stdout.strip()), run.stderr
+
+
+def test_only_the_chief_of_several_ranks_writes_to_the_directory(tmp_path):
+    run = tmp_path / "run"
+    directory, console = run_as(1, 0, run)
+    assert directory == run
+    assert "of rank" in console
+    assert not run.exists()
+    assert run_as(0, 0, run)[0] == run
+    before = (run / logger.LOG_FILE).read_bytes()
+    # The other ranks neither change the log nor delete what the chief has begun.
+    for action in "kbdq":
+        assert run_as(1, 0, run, action)[0] == run
+    assert (run / logger.LOG_FILE).read_bytes() == before
+
+
+@pytest.mark.parametrize("action", ["k", "b", "d", "q"])
+def test_a_run_that_is_started_again_keeps_its_directory(tmp_path, action):
+    run = tmp_path / "run"
+    run_as(0, 0, run, action)
+    (run / "checkpoint").write_text("x")
+    for rank in (0, 1):
+        assert run_as(rank, 1, run, action)[0] == run
+    assert (run / "checkpoint").read_text() == "x"
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_new_directory_is_the_same_on_all_ranks_and_after_a_restart(tmp_path):
+    run = tmp_path / "run"
+    # What other runs made does not matter: an older one, and one that begins meanwhile.
+    run_as(0, 0, run, "n", job="1119-101400-abc")
+    found = {run_as(rank, 0, run, "n")[0] for rank in (0, 1)}
+    run_as(0, 0, run, "n", job="1119-101600-abc")
+    found |= {run_as(rank, 1, run, "n")[0] for rank in (0, 1)}
+    assert found == {tmp_path / "run-1119-101500-abc"}
+    assert len(list(tmp_path.iterdir())) == 3

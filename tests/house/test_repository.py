@@ -50,7 +50,7 @@ def test_folders_of_tests_mirror_those_of_the_source():
     def folders(top: Path) -> set[Path]:
         return {path.relative_to(top).parent for path in tracked() if path.is_relative_to(top)}
 
-    others = {Path("deploy"), Path("examples"), Path("house")}
+    others = {Path("clusters"), Path("deploy"), Path("examples"), Path("house")}
     assert folders(ROOT / "tests") - folders(ROOT / "src" / "towerpack") == others
 
 

@@ -22,6 +22,7 @@ from towerpack.input_source import (
     FeedfreeInput,
     FeedInput,
     InputSource,
+    PerWorkerInput,
     PlaceholderInput,
     QueueInput,
     SignatureError,
@@ -142,6 +143,7 @@ def test_every_source_is_here():
     }
     made = {type(make()) for make in MAKE.values()}
     elsewhere = {InputSource, FeedfreeInput, PlaceholderInput, DummyConstantInput, ZMQInput}
+    elsewhere.add(PerWorkerInput)  # hands out no batches here
     assert found <= made | elsewhere
 
 

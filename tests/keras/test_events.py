@@ -82,9 +82,7 @@ def test_files_of_callbacks_equal_those_of_keras():
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def test_steps_run_fused_unless_a_callback_acts_on_every_batch(caplog):
-    caplog.set_level("INFO", "towerpack")
-    towerpack.logger.info("the logger is set up")  # it does not propagate afterwards
+def test_steps_run_fused_unless_a_callback_acts_on_every_batch():
     counts = {}
     for name, callbacks in {
         "fused": [kinds.EarlyStopping("loss", patience=9), kinds.TerminateOnNaN()],

@@ -8,12 +8,18 @@ import pytest
 
 from towerpack.dataflow import BatchData, DataFromList, MapData, MultiProcessRunner
 from towerpack.dataflow.statistics import StageCost
-from towerpack.monitor import CallbackCost, EpochTimes, StageClock, verdict
+from towerpack.monitor import CallbackCost, EpochTimes, RankTimes, StageClock, verdict
 
 
 def stages(workers, seconds, parallel=True, label="MapData"):
     slow = StageCost(label, 1, workers, False, 100, seconds)
     return [StageCost("MultiProcessRunner", 0, 0, True, 100, 1.0), slow] if parallel else [slow]
+
+
+def ranks(*rows):
+    """(data, exchange, step) of each rank; the last one's host is "slow"."""
+    hosts = ["fast"] * (len(rows) - 1) + ["slow"]
+    return [RankTimes(host, *row) for host, row in zip(hosts, rows, strict=True)]
 
 
 def costs(**seconds):
@@ -176,3 +182,68 @@ def test_the_facts_come_from_the_callbacks_and_stages_themselves():
     assert [cost.has_interval for cost in group.lap().values()] == [True, False]
     (cost,) = stage_costs(RemoteDataZMQ("ipc:///tmp/none"))
     assert cost.external and not cost.batches
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        (
+            EpochTimes(10, 0.2, 5, 0.1, exchange=4.5, ranks=ranks((0.2, 4.5, 5), (0.2, 0.5, 9))),
+            "45% in exchange with other ranks, 1% in callbacks: rank 1 on host slow is slow: the "
+            "others waited 40% of the time for it, because its steps take 1.8 times as long",
+        ),
+        (
+            EpochTimes(10, 0.2, 5, 0.1, exchange=4.5, ranks=ranks((0.2, 4.5, 5), (4.2, 0.5, 5))),
+            "rank 1 on host slow is slow: .* because its data comes late",
+        ),
+        (
+            EpochTimes(10, 0.2, 5, 0.1, exchange=4.5, ranks=ranks((0.2, 4.5, 5), (0.2, 0.5, 5))),
+            "because it comes late to its steps",
+        ),
+        (  # none is late: the exchange itself takes long
+            EpochTimes(10, 0.2, 5, 0.1, exchange=4.5, ranks=ranks((0.2, 4.5, 5), (0.2, 4.4, 5))),
+            "44% passes in the exchange of gradients, with no rank late",
+        ),
+        (  # a little, as on any machine
+            EpochTimes(10, 0.2, 8.5, 0.1, exchange=1, ranks=ranks((0.2, 1, 8.5), (0.2, 0.1, 9))),
+            "the step is the limit, the data keeps up",
+        ),
+        (  # the chief is late, for a reason that is known in detail
+            EpochTimes(10, 5, 4, 0.5, exchange=0.5, ranks=ranks((5, 0.5, 4), (0.1, 5.4, 4))),
+            "the data is the limit",
+        ),
+        (
+            EpochTimes(
+                10,
+                0,
+                5,
+                4.5,
+                (),
+                costs(Dump=4.5),
+                exchange=0.5,
+                ranks=ranks((0, 0.5, 5), (0, 5, 5)),
+            ),
+            "Dump would take 9% if it ran 8 times less often",
+        ),
+        (
+            EpochTimes(10, 0, 9, 0.2, exchange=0.5, ranks=ranks((0, 0.5, 9), (0, 5, 4.5))),
+            "rank 0 on host fast is slow: the others waited 45% of the time",
+        ),
+    ],
+)
+def test_a_rank_that_the_others_wait_for_is_named(times, words):
+    import re
+
+    line = verdict(times)
+    assert re.search(words, line), line
+
+
+def test_many_ranks_wait_for_one_and_only_some_have_scalars_of_their_own():
+    rows = [*[(0.1, 4, 5)] * 63, (0.1, 1, 8)]
+    times = EpochTimes(10, 0.1, 5, 0.1, exchange=4, ranks=ranks(*rows))
+    assert "rank 63 on host slow is slow: the others waited 30%" in verdict(times)
+    assert times.scalars()["exchange"] == 4
+    assert len(times.rank_scalars()) == 16 * 3
+    alone = EpochTimes(10, 0.1, 9, 0.1)
+    assert "exchange" not in alone.scalars() and not alone.rank_scalars()
+    assert "ranks" not in verdict(alone)

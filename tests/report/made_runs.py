@@ -15,6 +15,7 @@ from towerpack.monitor import (
     EpochTimes,
     JSONWriter,
     Monitors,
+    RankTimes,
     RunInfo,
     RunRecord,
     TFEventWriter,
@@ -31,8 +32,12 @@ def make_run(
     end: bool = True,
     error: BaseException | None = None,
     max_epoch: int | None = None,
+    ranks: int = 1,
 ) -> Monitors:
-    """A run in `directory`; with `end=False` it is still going, by this process."""
+    """A run in `directory`; with `end=False` it is still going, by this process.
+
+    Of several ranks, the others wait for the last.
+    """
     rng = np.random.default_rng(seed)
     speed = 1 + 0.5 * seed
     monitors = Monitors([RunRecord(), JSONWriter(), *([TFEventWriter()] if pictures else [])])
@@ -76,7 +81,7 @@ def make_run(
         if pictures and epoch % 3 == 0:
             monitors.put_image("confusion", confusion(rng, time))
             monitors.put_image("filters", rng.integers(0, 255, (24, 36, 3)))
-        monitors.put_times(times(rng, epoch, speed))
+        monitors.put_times(times(rng, epoch, speed, ranks))
         monitors.flush()
         save(directory, step, epoch)
     if end:
@@ -84,7 +89,7 @@ def make_run(
     return monitors
 
 
-def times(rng: np.random.Generator, epoch: int, speed: float) -> EpochTimes:
+def times(rng: np.random.Generator, epoch: int, speed: float, ranks: int = 1) -> EpochTimes:
     data, step = 3.4 * rng.uniform(0.8, 1.2) / speed, 5.2 * rng.uniform(0.95, 1.05)
     callbacks = 0.7 + (1.2 if epoch % 3 == 0 else 0)
     total = data + step + callbacks + 0.15
@@ -99,7 +104,14 @@ def times(rng: np.random.Generator, epoch: int, speed: float) -> EpochTimes:
         "InferenceRunner": CallbackCost(0.5),
         "ProgressBar": CallbackCost(0.05, at_steps=0.05),
     }
-    return EpochTimes(total, data, step, callbacks, stages, by_name, cores=8)
+    if ranks == 1:
+        return EpochTimes(total, data, step, callbacks, stages, by_name, cores=8)
+    exchange, data = 0.8 * data, 0.2 * data
+    of_ranks = [RankTimes(f"node{n // 2}", data, exchange, step) for n in range(ranks - 1)]
+    of_ranks.append(RankTimes(f"node{ranks // 2}", data, 0.2, step + exchange - 0.2))
+    return EpochTimes(
+        total, data, step, callbacks, stages, by_name, 8, exchange=exchange, ranks=of_ranks
+    )
 
 
 def confusion(rng: np.random.Generator, time: float) -> np.ndarray:

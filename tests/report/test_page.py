@@ -142,6 +142,20 @@ def test_several_runs_lie_over_each_other_and_can_be_hidden(runs, tmp_path):
 
 @needs_chromium
 @pytest.mark.slow
+def test_the_ranks_of_a_run_and_the_one_that_is_slow(tmp_path):
+    make_run(tmp_path / "ranks", epochs=4, ranks=4, pictures=False)
+    path = tmp_path / "page.html"
+    path.write_text(render_page([read_run(tmp_path / "ranks")]))
+    document = open_page(path, tmp_path / "profile")
+    card = re.search(r'data-ranks="4".*?</table>', document, re.DOTALL)[0]
+    assert re.findall(r">(\d)(?:, the chief)?<", card) == ["0", "1", "2", "3"]
+    assert re.search(r"<tr><td><span[^>]*>3<span[^>]*>slow</span>", card)
+    assert card.count(">slow<") == 1
+    assert "with other ranks" in document and "rank 3 on host node2 is slow" in document
+
+
+@needs_chromium
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 1360])
 def test_it_fits_a_phone_and_a_screen(page, tmp_path, width):
     # Chromium has no window under 500 pixels; a frame has.

@@ -135,3 +135,28 @@ logger.set_logger_dir("run")
     assert process.returncode == -signal.SIGINT
     assert errors.strip().endswith("KeyboardInterrupt")
     assert_nobody_is_left(process)
+
+
+@pytest.mark.parametrize("seconds", [600, 0])
+def test_F7_slurm_and_a_launcher_may_both_send_the_same_signal(tmp_path, monkeypatch, seconds):
+    monkeypatch.setenv("TOWERPACK_PROGRESS", str(tmp_path / "beats"))
+    script = SCRIPT.replace(
+        "class Telling(Callback):",
+        f"""
+import os, signal
+from towerpack.train import interrupts
+interrupts.SAME_REQUEST_SECONDS = {seconds}
+
+class Again(Callback):
+    def _interrupted(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("saving", flush=True)
+
+class Telling(Callback):""",
+    ).replace("ModelSaver(), Telling()", "Telling(), Again()")
+    process = start(tmp_path, 1, script)
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 143, errors
+    assert ("saving" in output) == (seconds > 0)
+    assert_nobody_is_left(process)

@@ -18,6 +18,7 @@ from towerpack.train import (
     TrainConfig,
     launch_train_with_config,
 )
+from towerpack.train import config as train_config
 from towerpack.train.resume import find_run
 
 STEPS = SAMPLES // BATCH
@@ -139,6 +140,13 @@ def test_a_directory_of_tensorpack_gives_weights_and_epoch(directory):
     launch_train_with_config(config, trainer)
     assert trainer.global_step == 20
     np.testing.assert_array_equal(trainer.store["fc/W"], 1)
+
+
+def test_of_several_ranks_only_the_chief_reads_a_directory_of_tensorpack(directory, monkeypatch):
+    save_checkpoint({"fc/W": np.ones([4, 3], np.float32)}, directory / "model-20")
+    (directory / "model-20.manifest.json").unlink()
+    monkeypatch.setattr(train_config, "is_chief", lambda: False)
+    assert AutoResumeTrainConfig(model=TinyModel(), dataflow=tiny_flow()).session_init is None
 
 
 class Numbered(ModelDesc):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -18,6 +18,41 @@ from towerpack.tower.summary import MovingAverage
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class RanksView(Protocol):
+    """What callbacks see of the processes that train together.
+
+    What a callback calls here, except `now`, it must call on all ranks, in the same order; `what`
+    names the reason in errors.
+    """
+
+    @property
+    def rank(self) -> int:
+        """The number of this process."""
+
+    @property
+    def size(self) -> int:
+        """How many there are; 1 for a run on one machine."""
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this is the first, which logs and saves."""
+
+    def now(self) -> float:
+        """A time in seconds that is the same on all ranks: they act together at an interval."""
+
+    def gather(self, value: bytes, what: str = "") -> list[bytes]:
+        """The values of all ranks, in their order."""
+
+    def from_chief(self, value: Any, what: str = "") -> Any:
+        """The chief's value, which is JSON."""
+
+    def copy_from_chief(self, variables: Mapping[str, Any]) -> list[str]:
+        """Gives the variables the chief's values, bit for bit; returns the names of those changed.
+
+        They are the same on all ranks, in the same order.
+        """
 
 
 class TrainerView(Protocol):
@@ -35,6 +70,10 @@ class TrainerView(Protocol):
     steps_per_epoch: int
     starting_epoch: int
     max_epoch: int
+
+    @property
+    def ranks(self) -> RanksView:
+        """The processes that train together."""
 
     @property
     def tower_func(self) -> TowerFunc:
@@ -97,6 +136,9 @@ class Callback:
     Steps that no callback observes run many in one call. A callback that overrides a hook of single
     steps observes every step; one that needs only some of them overrides `_next_due` as well.
     `_state` and `_restore` keep what must survive a restart.
+
+    Of several ranks that train together only the chief has the callback, unless `chief_only` is
+    False: one that changes what the others use in a step, such as variables, belongs on all ranks.
 
     Trainers and other callbacks call each hook by its name without the underscore.
     """

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from towerpack.callbacks.base import Callback, StopTraining, observes_steps, overrides
 from towerpack.core import logger
+from towerpack.core.cluster import progress
 from towerpack.monitor import CallbackCost
 
 T = TypeVar("T")
@@ -24,12 +25,16 @@ def _check_callback(callback: object) -> None:
 
 
 class Callbacks(Callback):
-    """Calls several callbacks in order. Each gets its `after_train`, even if another one fails."""
+    """Calls several callbacks in order. Each gets its `after_train`, even if another one fails.
 
-    def __init__(self, callbacks: Sequence[Callback]):
+    Where `is_chief` is False, those that are for the chief only are left out.
+    """
+
+    def __init__(self, callbacks: Sequence[Callback], is_chief: bool = True):
         for callback in callbacks:
             _check_callback(callback)
-        self.callbacks = list(callbacks)
+        self._names = _by_name(callbacks)  # of all, so that their states have the same names
+        self.callbacks = [cb for cb in callbacks if is_chief or not cb.chief_only]
         self.clock = CallbackClock()
         # Only callbacks that observe single steps are called at each of them.
         self._observing = [cb for cb in self.callbacks if observes_steps(cb)]
@@ -57,6 +62,8 @@ class Callbacks(Callback):
                 self.clock.call(callback, getattr(callback, event), at_step=at_step)
             except StopTraining as reason:
                 stop = stop or reason
+            if not at_step:
+                progress.keep_alive()  # each of them may take minutes
         if stop is not None:
             raise stop
 
@@ -130,19 +137,24 @@ class Callbacks(Callback):
         for name, value in state.items():
             if name in known:
                 known[name].restore(value)
-        gone = sorted(set(state) - set(known))
+        gone = sorted(set(state) - set(self._names))
         if gone:
             logger.warning("the checkpoint has states of callbacks that are not used: %s", gone)
 
     def _by_name(self) -> dict[str, Callback]:
-        """Callbacks by class and number, so that the order of different classes does not matter."""
-        named: dict[str, Callback] = {}
-        counts: Counter[str] = Counter()
-        for callback in self.callbacks:
-            name = str(callback)
-            counts[name] += 1
-            named[f"{name} {counts[name]}" if counts[name] > 1 else name] = callback
-        return named
+        used = set(map(id, self.callbacks))
+        return {name: callback for name, callback in self._names.items() if id(callback) in used}
+
+
+def _by_name(callbacks: Sequence[Callback]) -> dict[str, Callback]:
+    """Callbacks by class and number, so that the order of different classes does not matter."""
+    named: dict[str, Callback] = {}
+    counts: Counter[str] = Counter()
+    for callback in callbacks:
+        name = str(callback)
+        counts[name] += 1
+        named[f"{name} {counts[name]}" if counts[name] > 1 else name] = callback
+    return named
 
 
 class CallbackClock:

@@ -125,12 +125,15 @@ def as_param(param: str | HyperParam) -> HyperParam:
 class HyperParamSetter(Callback):
     """Sets a hyperparameter before training and at each trigger, on all workers.
 
-    A subclass returns the value (`_get_value_to_set`); None leaves it unchanged. At each trigger
+    A subclass returns the value (`_get_value_to_set`); None leaves it unchanged. Of several ranks
+    the chief decides, and all set its value. At each trigger
     the monitors get, under the parameter's name, the value that the last step used: the curve shows
     the value of an epoch at its end, and a value that is set there appears in the next epoch.
     """
 
     chief_only = False
+    # Whether every rank finds the same value, so that the chief need not send it.
+    same_on_all_ranks = False
     # Whether changes within an epoch are logged. Those of a smooth schedule are too many.
     logs_each_change = True
 
@@ -159,8 +162,16 @@ class HyperParamSetter(Callback):
     def get_current_value(self) -> Any:
         return self.param.get_value()
 
+    def _decided(self) -> Any:
+        ranks = self.trainer.ranks
+        if ranks.size == 1 or self.chief_only or self.same_on_all_ranks:
+            return self._get_value_to_set()
+        value = self._get_value_to_set() if ranks.is_chief else None
+        sent = None if value is None else np.asarray(value).tolist()
+        return ranks.from_chief(sent, what=f"the value of {self.param}")
+
     def _set_param(self) -> None:
-        value = self._get_value_to_set()
+        value = self._decided()
         if value is None:  # not `if not value`: 0 is a value
             return
         before = self.get_current_value()
@@ -191,7 +202,9 @@ class HumanHyperParamSetter(HyperParamSetter):
 
     def _before_train(self) -> None:
         self.path = Path(logger.get_logger_dir() or "", self.file_name)
-        logger.info("to change %s, write the line %s:<value> to %s", *[self.param] * 2, self.path)
+        if self.trainer.is_chief:  # which alone reads it
+            message = "to change %s, write the line %s:<value> to %s"
+            logger.info(message, self.param, self.param, self.path)
         super()._before_train()
 
     def _get_value_to_set(self) -> Any:

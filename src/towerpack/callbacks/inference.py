@@ -11,13 +11,11 @@ from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.callbacks.base import Callback, TrainerView
+from towerpack.callbacks.batches import batches_of
+from towerpack.callbacks.divided import in_order, share_of_rank
 from towerpack.callbacks.ema import EMA
+from towerpack.core.cluster import progress
 from towerpack.core.progress import Progress
-from towerpack.dataflow.base import DataFlow
-from towerpack.dataflow.source.iterable import as_flow
-from towerpack.input_source import InputSource, StagingInput
-from towerpack.input_source.base import EndOfData
-from towerpack.input_source.signature import InputCheck
 from towerpack.tower import TowerFunc, TracedTower
 
 Run = Callable[[list[Any]], list[Any]]
@@ -31,7 +29,8 @@ class Inferencer:
     and `_after_inference` (the scalars to log). `trainer` is set from `_before_inference` on, to
     log pictures for example. In `_on_fetches`, `batch_size` is the number of samples in the batch:
     weight means of a batch by it, since the last batch may be smaller. It is None if the inputs
-    differ in their first dimension.
+    differ in their first dimension. Of several ranks only the chief calls an inferencer, with the
+    batches of all of them.
     """
 
     trainer: TrainerView
@@ -64,7 +63,15 @@ class Inferencer:
 
 
 class InferenceRunnerBase(Callback):
-    """The common part of inference runners; a subclass defines how batches are run (`_outputs`)."""
+    """The common part of inference runners; a subclass defines how batches are run (`_outputs`).
+
+    Ranks that train together share the batches. What they fetch travels to the chief, whose
+    inferencers see all batches in the order of the set: the results are those of one process. A set
+    that cannot be read by index is evaluated by the chief alone, and so is any set after
+    `set_chief_only()`.
+    """
+
+    chief_only = False
 
     def __init__(
         self,
@@ -85,7 +92,8 @@ class InferenceRunnerBase(Callback):
         self._fetches = [inferencer.get_fetches() for inferencer in self.infs]
         self._names = list(dict.fromkeys(name for names in self._fetches for name in names))
         self._tower_func = self.tower_func or self.trainer.tower_func
-        self.batches.setup(self._tower_func.signature)
+        self._share = share_of_rank(self, self.batches)
+        self.batches.setup(self._tower_func.signature, self._share)
         self._build()
 
     def _build(self) -> None:
@@ -98,6 +106,10 @@ class InferenceRunnerBase(Callback):
     def _tower(self, name: str, device: str | None) -> Run:
         tower = TracedTower(self._tower_func, self.trainer.store, name)
         function = tower.function(None, self._names)
+        used = set(map(id, tower.variables))
+        # In the order of the store, which is the same on all ranks.
+        everything = self.trainer.store.variables.items()
+        self._variables = {name: v for name, v in everything if id(v) in used}
 
         def run(inputs: list[Any]) -> list[Any]:
             with tf.device(device):
@@ -106,26 +118,36 @@ class InferenceRunnerBase(Callback):
         return run
 
     def _trigger(self) -> None:
-        for inferencer in self.infs:
-            inferencer.trainer = self.trainer
-            inferencer.before_inference()
+        ranks, is_chief = self.trainer.ranks, self.trainer.is_chief
+        if self._share is None and not is_chief:
+            return
+        if is_chief:
+            for inferencer in self.infs:
+                inferencer.trainer = self.trainer
+                inferencer.before_inference()
         averages = self.ema.swapped() if self.ema is not None else contextlib.nullcontext()
-        sizes: deque[int | None] = deque()  # of the batches that are being run, in order
-        done = 0
-        with (
-            averages,
-            self.batches.one_pass() as batches,
-            Progress(self.batches.size(), "validation", "batch") as bar,
-        ):
-            for outputs in self._outputs(self._measured(batches, sizes)):
-                self._deliver(outputs, sizes.popleft())
-                bar.update()
-                done += 1
+        with averages, self.batches.one_pass() as batches:
+            results = self._results(batches)
+            if self._share is not None:
+                # Statistics of a normalization differ between ranks, for example.
+                ranks.copy_from_chief(self._variables)
+                results = in_order(ranks, results, what=f"{self}, {self.batches.name}")
+            if not is_chief:
+                deque(results, maxlen=0)  # takes part in the rounds
+                return
+            done = self._deliver_all(results)
         if not done:
             raise ValueError(f"{self.batches.name} produced no batch in a whole pass; is it empty?")
         for inferencer in self.infs:
             for key, value in inferencer.after_inference().items():
                 self.trainer.monitors.put_scalar(key, value)
+
+    def _results(self, batches: Iterator[list[Any]]) -> Iterator[list[Any]]:
+        """For each batch its size, and then its outputs."""
+        sizes: deque[int | None] = deque()  # of the batches that are being run, in order
+        for outputs in self._outputs(self._measured(batches, sizes)):
+            progress.beat(self.global_step)
+            yield [sizes.popleft(), *outputs]
 
     def _measured(
         self, batches: Iterator[list[Any]], sizes: deque[int | None]
@@ -133,6 +155,16 @@ class InferenceRunnerBase(Callback):
         for batch in batches:
             sizes.append(batch_size(batch, self._tower_func.signature))
             yield batch
+
+    def _deliver_all(self, results: Iterator[list[Any]]) -> int:
+        """Passes the results to the inferencers; returns how many there were."""
+        done = 0
+        with Progress(self.batches.size(), "validation", "batch") as bar:
+            for size, *outputs in results:
+                self._deliver(outputs, size)
+                bar.update()
+                done += 1
+        return done
 
     def _deliver(self, outputs: list[Any], size: int | None) -> None:
         values = dict(zip(self._names, outputs, strict=True))
@@ -236,74 +268,3 @@ def batch_size(inputs: Sequence[Any], signature: Sequence[Any]) -> int | None:
 
 def _is_fixed(shape: Any) -> bool:
     return shape.rank == 0 or (shape.rank is not None and shape[0] is not None)
-
-
-class FlowBatches:
-    """The batches of a flow. Each pass reads epoch 0, so a validation set always has one order."""
-
-    def __init__(self, flow: DataFlow):
-        self.flow, self.name = flow, type(flow).__name__
-
-    def setup(self, signature: Sequence[Any]) -> None:
-        self._check = InputCheck(signature, self.name)
-
-    def size(self) -> int | None:
-        """The number of batches in a pass; None if it is unknown."""
-        try:
-            return len(self.flow)
-        except TypeError:
-            return None
-
-    @contextlib.contextmanager
-    def one_pass(self) -> Iterator[Iterator[list[Any]]]:
-        """Every batch of the set exactly once, in its order."""
-        with self.flow.iterate(0) as datapoints:
-            yield (list(self._check(datapoint)) for datapoint in datapoints)
-
-    def close(self) -> None: ...
-
-
-class SourceBatches:
-    """The batches of an input source: `size()` of them in each pass, or all until it ends."""
-
-    def __init__(self, source: InputSource):
-        self.source, self.name = source, type(source).__name__
-
-    def setup(self, signature: Sequence[Any]) -> None:
-        self.source.setup(signature)
-
-    def size(self) -> int | None:
-        return self.source.size()
-
-    @contextlib.contextmanager
-    def one_pass(self) -> Iterator[Iterator[list[Any]]]:
-        self.source.reset_state()
-        self.source.start()
-        yield self._batches()
-
-    def _batches(self) -> Iterator[list[Any]]:
-        size, done = self.size(), 0
-        while size is None or done < size:
-            try:
-                inputs = self.source.next().tensors(0)
-            except EndOfData as end:
-                if size is not None:
-                    raise RuntimeError(
-                        f"expected {size} batches from {self.name}, according to its size, but it "
-                        f"ended after {done}"
-                    ) from end
-                return
-            done += 1
-            yield inputs
-
-    def close(self) -> None:
-        self.source.close()
-
-
-def batches_of(data: Any) -> FlowBatches | SourceBatches:
-    if isinstance(data, StagingInput):
-        raise ValueError(
-            "expected a flow or an input source without staging, received StagingInput, which "
-            "would hold back the last batches of a pass. Pass the input inside it"
-        )
-    return SourceBatches(data) if isinstance(data, InputSource) else FlowBatches(as_flow(data))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from towerpack.callbacks.base import TrainerView
@@ -31,7 +30,7 @@ class Interval:
 
     Steps and epochs count from the beginning of the model, not of the process, so that a resumed
     run acts where the uninterrupted one would have. Time counts from the start of the process's
-    run, and is checked between two calls of the step function.
+    run, and is checked between two calls of the step function. Several ranks act together.
     """
 
     parts: list[Every]
@@ -39,7 +38,7 @@ class Interval:
     _at_end: bool = False  # whether an interval passed with the last step of the epoch
 
     def start(self, trainer: TrainerView) -> None:
-        self._started = time.monotonic()
+        self._started = trainer.ranks.now()
         self._last = Moment(trainer.global_step)
         self._at_end = self.time_is_up = False
 
@@ -63,7 +62,7 @@ class Interval:
 
     def has_passed(self, trainer: TrainerView, *units: str) -> bool:
         """Whether an interval of one of the units has passed since the last check."""
-        now = Moment(trainer.global_step, seconds=time.monotonic() - self._started)
+        now = Moment(trainer.global_step, seconds=trainer.ranks.now() - self._started)
         last, self._last = self._last, now
         return any(part.due(now, last) for part in self.parts if part.unit in units)
 

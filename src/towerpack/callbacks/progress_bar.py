@@ -48,7 +48,8 @@ class ProgressBar(Callback):
 
     def _before_train(self) -> None:
         batch = self.trainer.input_source.batch_size()
-        towers = self.trainer.configuration().get("towers", 1)
+        known = self.trainer.configuration()
+        towers = known.get("towers", 1) * known.get("ranks", 1)
         self._samples = batch * towers if batch is not None else None
 
     def _before_epoch(self) -> None:

@@ -23,10 +23,12 @@ class LearningRateRangeTest(Callback):
     After `steps` steps, or when the smoothed cost has grown to `stop_factor` times its best, it
     logs a picture (`learning_rate_range_test`) and the scalar `suggested_learning_rate`, the rate
     at which the cost fell fastest before its minimum, and stops training. Use a separate run for
-    it: it leaves the weights useless.
+    it: it leaves the weights useless. All ranks raise the rate; the chief's cost decides.
 
     >>> test = LearningRateRangeTest(cost="cost", highest=10.0)
     """
+
+    chief_only = False
 
     def __init__(
         self,
@@ -60,6 +62,8 @@ class LearningRateRangeTest(Callback):
         self.costs.append(self._average / (1 - SMOOTHING ** len(self.rates)))
 
     def _trigger_step(self) -> None:
+        if not self.trainer.is_chief:
+            return
         latest = self.costs[-1]
         diverged = not math.isfinite(latest) or latest > self.stop_factor * min(self.costs)
         if len(self.rates) == len(self.schedule) or diverged:

@@ -25,6 +25,7 @@ from towerpack.checkpoint.directory import PREFIX, Keep, KeepBest, Saved, write_
 from towerpack.checkpoint.manifest import MANIFEST_SUFFIX, CorruptCheckpoint, Manifest
 from towerpack.checkpoint.store import files_of, remove_checkpoint
 from towerpack.core import logger
+from towerpack.core.cluster import this_cluster
 from towerpack.core.every import Every
 from towerpack.monitor.environment import versions
 
@@ -56,6 +57,13 @@ class Saver(Callback):
                 "or add them by self.store.adopt(name, variable)"
             )
         self.saver.open(self._directory)
+        cluster = this_cluster()
+        if cluster is not None and cluster.job and self.checkpoint_dir is not None:
+            logger.info(
+                "a restart by the launcher finds checkpoints in %s only with resume=%r",
+                self._directory,
+                str(self.checkpoint_dir),
+            )
 
     def _after_train(self) -> None:
         self.saver.close()

@@ -30,6 +30,8 @@ class ScheduledHyperParamSetter(HyperParamSetter):
     >>> rate = ScheduledHyperParamSetter("learning_rate", [(0, 0.1), (30, 0.01), (60, 0)])
     """
 
+    same_on_all_ranks = True
+
     def __init__(
         self,
         param: str | HyperParam,

@@ -32,8 +32,6 @@ class EarlyStopping(Callback):
     >>> stop = EarlyStopping("validation_error", patience=5)
     """
 
-    chief_only = False
-
     def __init__(
         self, stat: str, patience: int = 10, min_delta: float = 0.0, reverse: bool = False
     ):
@@ -79,8 +77,6 @@ class StopAt(Callback):
 
     >>> limit = StopAt("8 h")
     """
-
-    chief_only = False
 
     def __init__(self, when: int | str | Every):
         self.when = every(f"{when} steps" if isinstance(when, int) else when)
@@ -151,10 +147,12 @@ class TerminateOnNaN(ProcessTensors):
 
     With `run_step=True` (the default) every step is checked; otherwise the last step of each epoch,
     so that steps may be fused. The trainer itself checks the cost of every step for free and keeps
-    the batch: this callback is for other tensors.
+    the batch: this callback is for other tensors. Each of several ranks checks its own.
 
     >>> guard = TerminateOnNaN(["logits"])
     """
+
+    chief_only = False
 
     def __init__(self, names: str | Sequence[str], run_step: bool = True):
         super().__init__(names, self._check)

@@ -170,6 +170,8 @@ class GradientNorm(Callback):
     costs little and does not prevent fusion.
     """
 
+    chief_only = False  # it adds to the step, which all ranks trace alike
+
     def _setup_graph(self) -> None:
         def zeros() -> Any:
             # Total, maximum, count. A sum in float32 loses digits, and a count stops at 2**24.

@@ -1,4 +1,4 @@
-"""Callbacks that log the speed, memory and load of the machine once an epoch."""
+"""Callbacks that log the speed, memory and load of the (chief's) machine once an epoch."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SAMPLE_SECONDS = 1.0  # the driver averages over about one second
 class ThroughputTracker(Callback):
     """Logs the speed of training in each epoch, without the time spent in callbacks.
 
-    As `Throughput (samples/sec)` if `samples_per_step` (over all towers) is given, else as
-    `Throughput (steps/sec)`. It does not observe single steps.
+    As `Throughput (samples/sec)` if `samples_per_step` (over all towers of all ranks) is given,
+    else as `Throughput (steps/sec)`. It does not observe single steps.
 
     >>> speed = ThroughputTracker(samples_per_step=128)
     """
@@ -53,8 +53,6 @@ class ThroughputTracker(Callback):
 class HostMemoryTracker(Callback):
     """Logs the free memory of this machine, as `HostFreeMemory (GB)`."""
 
-    chief_only = False
-
     def _before_train(self) -> None:
         logger.info("%.1f GB of host memory is free", free_memory() / GIGABYTE)
 
@@ -74,8 +72,6 @@ class GPUUtilizationTracker(Callback):
     A thread queries the driver (through nvidia-ml-py) once a second. `devices` are numbers of
     physical GPUs; by default those of CUDA_VISIBLE_DEVICES, or all. It raises if there is no GPU.
     """
-
-    chief_only = False
 
     def __init__(self, devices: Sequence[int] | None = None):
         self.devices = None if devices is None else list(devices)
@@ -131,8 +127,6 @@ class PeakMemoryTracker(Callback):
 
     `devices` are TensorFlow's numbers of GPUs.
     """
-
-    chief_only = False
 
     def __init__(self, devices: Sequence[int | str] = (0,)):
         self.devices = [d if isinstance(d, str) else f"GPU:{d}" for d in devices]

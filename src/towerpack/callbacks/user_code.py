@@ -25,8 +25,13 @@ class RunOp(Callback):
     `op` is a function (for example a `tf.function`) without arguments, or with the trainer as its
     argument. With `run_step=True` it runs after every step, and steps cannot be fused.
 
+    It runs on all ranks, since it may change variables; `set_chief_only()` is for a function that
+    only reports something.
+
     >>> greet = RunOp(lambda: print("hello"), run_as_trigger=False)
     """
+
+    chief_only = False
 
     def __init__(
         self,
@@ -151,7 +156,8 @@ class InjectShell(Callback):
     """Opens a shell when a file appears, for example by `touch INJECT_SHELL.tmp`.
 
     It checks for the file after each call of the step function and after each epoch, and removes
-    it. In the shell, `trainer` is the trainer. It does not observe single steps.
+    it. In the shell, `trainer` is the trainer. It does not observe single steps. A run of several
+    ranks has no terminal: there the file only causes a warning.
     """
 
     def __init__(self, file: str | Path = "INJECT_SHELL.tmp", shell: str = "ipython"):
@@ -176,6 +182,10 @@ class InjectShell(Callback):
         if not self.file.exists():
             return
         self.file.unlink()
+        if self.trainer.ranks.size > 1:
+            message = "%s opens no shell: a rank has no terminal, and the others would wait for it"
+            logger.warning(message, self.file)
+            return
         trainer = self.trainer  # a local variable for pdb
         if self.shell == "ipython":
             require("IPython", extra="shell").embed(user_ns={"trainer": trainer, "self": self})

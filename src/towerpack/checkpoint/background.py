@@ -13,10 +13,12 @@ from typing import Any
 from towerpack.checkpoint.manifest import Manifest
 from towerpack.checkpoint.store import recover, snapshot, write_checkpoint
 from towerpack.core import logger
+from towerpack.core.cluster import progress
 from towerpack.core.run_lock import RunLock
 
 FAILURES_IN_A_ROW = 3  # that are tolerated: a full disk may have space again in an hour
 _NICENESS = 5  # of the writing thread: training has priority where cores are few
+_BEAT_SECONDS = 1.0  # between two signs of life to the launcher
 _NOTABLE_WAIT = 1.0  # seconds of waiting that are worth a line in the log
 
 
@@ -103,7 +105,9 @@ class BackgroundSaver:
         if thread is None:
             return
         started = time.monotonic()
-        thread.join()
+        while thread.is_alive():
+            thread.join(_BEAT_SECONDS)
+            progress.keep_alive()  # a slow disk is no reason to restart this rank
         waited = time.monotonic() - started
         self.waited += waited
         if waited > _NOTABLE_WAIT:

@@ -5,13 +5,14 @@ first one or `TF_CONFIG`, or start the ranks by Slurm, MPI or Kubernetes.
 
 | variable | content |
 | --- | --- |
-| TOWERPACK_CLUSTER | JSON: addresses, rank, token, attempt |
+| TOWERPACK_CLUSTER | JSON: addresses, rank, token, attempt, servers |
 | TOWERPACK_PROGRESS | the file of this rank that `Progress.beat` writes |
 | TOWERPACK_FAILURE | the file of this rank that `Progress.report_failure` writes |
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import functools
 import json
@@ -20,25 +21,31 @@ import os
 import signal
 import socket
 import struct
-import sys
 import time
 import traceback
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from towerpack.core.files import atomic_file
-from towerpack.core.processes import NO_DESCRIPTOR, end_with_parent
+from towerpack.core.processes import NO_DESCRIPTOR
 from towerpack.core.schedulers import BY_HAND, PORTS_PER_JOB, find_place
 
-RESTART_CODE = 75  # EX_TEMPFAIL: the exit code of a rank that asks for a restart of all ranks
+RESTART_CODE = 75  # EX_TEMPFAIL: all ranks exit with it to be started again
 FATAL_CODE = 2  # wrong use: a restart cannot help
 STACKS_SIGNAL = signal.SIGUSR2  # a supervised rank prints the stacks of its threads
 BEAT = struct.Struct("=qd")  # the step, or FINISHED; the monotonic time
 FINISHED = -1
 CLUSTER, PROGRESS, FAILURE = "TOWERPACK_CLUSTER", "TOWERPACK_PROGRESS", "TOWERPACK_FAILURE"
+
+
+class WrongUse(ValueError):
+    """An error of the program, which a restart of the ranks cannot cure."""
+
+
+class RanksDiffer(WrongUse):
+    """The ranks do not run the same program, so their collectives would add up different things."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,8 @@ class Cluster:
 
     `token` names the job and the attempt, and is equal in all ranks; it is empty where the
     environment has no such name. `attempt` counts restarts. `source` says where this was found.
-    `local_rank` counts the ranks of this host, of which there are `local_ranks`.
+    `local_rank` counts the ranks of this host, of which there are `local_ranks`. If there are
+    `servers`, parameter servers, they are the ranks after the chief, and workers follow.
 
     >>> cluster = Cluster(("a:1", "b:1", "b:2"), rank=2, source="an example")
     >>> cluster.size, cluster.is_chief, cluster.local_rank, cluster.local_ranks
@@ -59,6 +67,7 @@ class Cluster:
     source: str
     token: str = ""
     attempt: int = 0
+    servers: int = 0
 
     def __post_init__(self) -> None:
         for address in self.addresses:
@@ -75,6 +84,11 @@ class Cluster:
             raise ValueError(
                 f"{self.source}: expected a rank from 0 to {self.size - 1}, since there are "
                 f"{self.size} addresses, received {self.rank}"
+            )
+        if self.servers < 0 or (self.servers and self.size < self.servers + 2):
+            raise ValueError(
+                f"{self.source}: expected at least {self.servers + 2} ranks, a chief, "
+                f"{self.servers} parameter servers and a worker, received {self.size}"
             )
 
     @property
@@ -102,13 +116,42 @@ class Cluster:
         hosts = [address.rpartition(":")[0] for address in self.addresses]
         return [rank for rank, host in enumerate(hosts) if host == hosts[self.rank]]
 
+    @property
+    def is_server(self) -> bool:
+        """Whether this rank serves the chief, and does not run the script."""
+        return self.rank > 0 and self.servers > 0
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether the others continue without this rank until it comes back."""
+        return 0 < self.servers < self.rank
+
+    @property
+    def jobs(self) -> dict[str, list[str]]:
+        """The addresses by the names that `tf.distribute` has for the parts that ranks play."""
+        addresses, workers = list(self.addresses), 1 + self.servers
+        if not self.servers:
+            return {"worker": addresses}
+        return {
+            "chief": addresses[:1],
+            "ps": addresses[1:workers],
+            "worker": addresses[workers:],
+        }
+
+    @property
+    def task(self) -> tuple[str, int]:
+        """The job of this rank, and its number in it."""
+        own = self.addresses[self.rank]
+        return next((job, all_.index(own)) for job, all_ in self.jobs.items() if own in all_)
+
     def variables(self) -> dict[str, str]:
         """The environment by which `find_cluster`, or TensorFlow alone, finds this cluster."""
-        fields = ("addresses", "rank", "token", "attempt")
-        task = {"type": "worker", "index": self.rank}
+        fields = ("addresses", "rank", "token", "attempt", "servers")
+        job, index = self.task
+        task = {"type": job, "index": index}
         return {
             CLUSTER: json.dumps({name: getattr(self, name) for name in fields}),
-            "TF_CONFIG": json.dumps({"cluster": {"worker": self.addresses}, "task": task}),
+            "TF_CONFIG": json.dumps({"cluster": self.jobs, "task": task}),
         }
 
 
@@ -146,12 +189,12 @@ def _from_launcher(environ: Mapping[str, str]) -> Cluster | None:
     if not environ.get(CLUSTER):
         return None
     fields = _json_object(environ, CLUSTER)
-    types = {"addresses": list, "rank": int, "token": str, "attempt": int}
+    types = {"addresses": list, "rank": int, "token": str, "attempt": int, "servers": int}
     wrong = [name for name, value in fields.items() if type(value) is not types.get(name)]
     if wrong or not {"addresses", "rank"} <= fields.keys():
         raise ValueError(
-            f"{CLUSTER}: expected 'addresses' (a list of HOST:PORT), 'rank', and perhaps 'token' "
-            f"and 'attempt', received {environ[CLUSTER]}"
+            f"{CLUSTER}: expected 'addresses' (a list of HOST:PORT), 'rank', and perhaps 'token', "
+            f"'attempt' and 'servers', received {environ[CLUSTER]}"
         )
     return Cluster(**{**fields, "addresses": tuple(fields["addresses"])}, source=CLUSTER)
 
@@ -215,24 +258,55 @@ class Progress:
     """What a rank reports to the supervisor that started it; nothing if there is none.
 
     The supervisor restarts all ranks if one of them does not call `beat` for a long time. It sends
-    STACKS_SIGNAL before, to which a supervised rank answers with the stacks of its threads.
+    STACKS_SIGNAL before, to which a supervised rank answers with the stacks of its threads. The
+    variables are removed, because processes that this one starts must not report in its place.
 
     >>> Progress({}).beat(step=1)
     """
 
-    def __init__(self, environ: Mapping[str, str] = os.environ):
-        self._failure = environ.get(FAILURE)
+    def __init__(self, environ: MutableMapping[str, str] = os.environ):
+        self._failure = environ.pop(FAILURE, None)
         self._file = NO_DESCRIPTOR
-        if environ.get(PROGRESS):
-            self._file = os.open(environ[PROGRESS], os.O_WRONLY | os.O_CREAT, 0o600)
+        self._step: int | None = None
+        beats = environ.pop(PROGRESS, None)
+        if beats:
+            self._file = os.open(beats, os.O_WRONLY | os.O_CREAT, 0o600)
             faulthandler.register(STACKS_SIGNAL)
-            if sys.platform != "linux":  # there the kernel ends a rank with its supervisor
-                end_with_parent(NO_DESCRIPTOR)
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether a supervisor has started this process."""
+        return self._file != NO_DESCRIPTOR
 
     def beat(self, step: int) -> None:
         """Notes that the rank has reached this step; takes about a microsecond."""
-        if self._file != NO_DESCRIPTOR:
+        self._step = step
+        self._write(step)
+
+    def _write(self, step: int) -> None:
+        if self.is_supervised:
             os.pwrite(self._file, BEAT.pack(step, time.monotonic()), 0)
+
+    def keep_alive(self) -> None:
+        """Notes progress in work that takes long and is no step; nothing before the first `beat`.
+
+        >>> Progress({}).keep_alive()
+        """
+        if self._step is not None:
+            self._write(self._step)
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While open, the rank waits for the others, so that no beat is expected of it.
+
+        One of the others is busy, and its own beats show whether it makes progress.
+        """
+        if self._step is not None:
+            self._write(FINISHED)
+        try:
+            yield
+        finally:
+            self.keep_alive()
 
     def finish(self) -> None:
         """Notes that no beat will follow, because the training is over. The process may continue.
@@ -254,9 +328,10 @@ class Progress:
             "secondary": secondary,
             "traceback": "".join(traceback.format_exception(error)),
         }
+        part = Path(f"{self._failure}.part")
         try:
-            with atomic_file(Path(self._failure), "w") as file:
-                json.dump(report, file)
+            part.write_text(json.dumps(report))
+            part.replace(self._failure)  # the supervisor never reads half of it
         except OSError as unwritten:  # the error itself must not be lost over this
             # The module `logger` imports this one, so it cannot be used here.
             logging.getLogger("towerpack").error(

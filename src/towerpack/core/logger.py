@@ -13,7 +13,9 @@ the first message. `action` decides what happens to a directory that already has
 | 'q' | quit: raise FileExistsError |
 
 Of several ranks that train together only the first, the chief, writes to the directory; the others
-log to the console. A run that its launcher starts again keeps its directory with any `action`.
+log to the console. A run that its launcher starts again keeps its directory with any `action`, but
+with 'q' only if it has begun there.
+Under a launcher, 'n' appends the name of the job to the directory, which is the same on all ranks.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ LOG_FILE = "log.log"
 ONLY_IN_FILE = {"only_in_file": True}  # `extra` of a message that the console shows in another form
 _ACTIONS = "kbdnq"
 _COLOURS = {logging.DEBUG: "2", logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31"}
+_START = "job {}, attempt "  # of a launcher, in the first line of a log
 _logger = logging.getLogger("towerpack")
 _directory: Path | None = None
 _file_handler: _FileHandler | None = None
@@ -185,10 +188,10 @@ def set_logger_dir(dirname: str | Path, action: str | None = None) -> Path:
     directory = Path(os.path.abspath(os.path.expanduser(dirname)))
     close_log_file()
     cluster = this_cluster()
-    if cluster is not None and cluster.attempt:  # the run was begun before
-        if action == "n":
-            directory = _latest(directory)
-        action = "k"
+    if cluster is not None and cluster.job and action == "n":
+        directory = directory.with_name(f"{directory.name}-{cluster.job}")
+    if cluster and cluster.attempt and (action != "q" or _was_begun_by(cluster.job, directory)):
+        action = "k"  # the run was begun before
     if cluster is not None and not cluster.is_chief:
         _directory = directory
         return directory
@@ -210,7 +213,8 @@ def set_logger_dir(dirname: str | Path, action: str | None = None) -> Path:
     log = _prepared()
     log.addHandler(handler)
     _directory, _file_handler = directory, handler
-    info("Command line: %s", " ".join(sys.argv))
+    start = f" ({_START.format(cluster.job)}{cluster.attempt})" if cluster and cluster.job else ""
+    info("Command line: %s%s", " ".join(sys.argv), start)
     return directory
 
 
@@ -246,6 +250,12 @@ def _has_content(directory: Path) -> bool:
     return directory.is_dir() and any(entry.name != LOCK_FILE for entry in directory.iterdir())
 
 
+def _was_begun_by(job: str, directory: Path) -> bool:
+    """Whether the job of a launcher has logged to this directory."""
+    start = _START.format(job).encode()
+    return any(start in log.read_bytes() for log in directory.glob(f"{LOG_FILE}*"))
+
+
 def _clear(directory: Path, action: str) -> None:
     if action == "q":
         raise FileExistsError(
@@ -261,12 +271,6 @@ def _clear(directory: Path, action: str) -> None:
 
 def _stamp(seconds: float) -> str:
     return time.strftime("%m%d-%H%M%S", time.localtime(seconds))
-
-
-def _latest(directory: Path) -> Path:
-    """The directory that the action 'n' made last."""
-    made = [*directory.parent.glob(f"{directory.name}-[0-9]*"), directory]
-    return max((path for path in made if path.is_dir()), key=os.path.getmtime, default=directory)
 
 
 def _unused(path: Path) -> Path:

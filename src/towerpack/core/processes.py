@@ -68,6 +68,19 @@ def own_pidfd() -> Iterator[int]:
             os.close(descriptor)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a signal, such as SIGSTOP, has stopped a process; only Linux tells.
+
+    >>> is_stopped(os.getpid())
+    False
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2].startswith(b"T")
+    except OSError:
+        return False
+
+
 def is_readable(descriptor: int, seconds: float | None = 0.0) -> bool:
     """Whether a descriptor becomes readable within this time; None waits without a limit."""
     poll = select.poll()

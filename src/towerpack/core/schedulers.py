@@ -6,10 +6,13 @@ The process is one of several that were started alike: the ranks of a training r
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 # Ports are derived from the job, so that all its processes know them and jobs do not meet. The
 # range ends below the ports that Linux gives to outgoing connections (32768).
@@ -18,6 +21,9 @@ KUBERNETES_PORT = 12_000  # each pod has its own address
 BY_HAND = (
     "Start `towerpack launch` once per host, with --nnodes, --node-rank and --rendezvous HOST:PORT"
 )
+
+# Each scheduler is recognized by one of these.
+DECISIVE = ("OMPI_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS", "PMI_RANK", "JOB_COMPLETION_INDEX")
 
 Environment = Mapping[str, str]
 
@@ -81,13 +87,13 @@ def _slurm(environ: Environment) -> Place | None:
             f"SLURM_STEP_TASKS_PER_NODE={environ.get('SLURM_STEP_TASKS_PER_NODE')!r}. {BY_HAND}"
         )
     hosts = [node for node, count in zip(nodes, counts, strict=True) for _ in range(count)]
-    node = int(environ.get("SLURM_NODEID", 0))
-    if 0 <= rank < size and hosts[rank] != nodes[node]:
+    node = integer(environ, "SLURM_NODEID")
+    if 0 <= rank < size and nodes[node : node + 1] != [hosts[rank]]:
         raise ValueError(
             f"Slurm: expected task {rank} on {hosts[rank]}, since hosts are filled in order, but "
-            f"it is on {nodes[node]}; use srun --distribution=block"
+            f"it is on node {node} of {', '.join(nodes)}; use srun --distribution=block"
         )
-    restarts = int(environ.get("SLURM_RESTART_COUNT", 0))
+    restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
     return Place(f"Slurm step {job}", rank, size, tuple(hosts), job_port(job), job, restarts)
 
 
@@ -104,7 +110,23 @@ def _hydra(environ: Environment) -> Place | None:
     if "PMI_RANK" not in environ or "PMI_SIZE" not in environ:
         return None
     local = environ.get("MPI_LOCALNRANKS")
-    return _mpi("PMI", "PMI_RANK", "PMI_SIZE", local, environ.get("PMI_JOBID", ""), environ)
+    job = environ.get("PMI_JOBID") or _proxy_of_hydra()
+    return _mpi("PMI", "PMI_RANK", "PMI_SIZE", local, job, environ)
+
+
+def _proxy_of_hydra() -> str:
+    """Names the process by which mpirun started the ranks of this host, since MPICH 4 names no job.
+
+    Empty if there is none.
+    """
+    pid = os.getppid()
+    with contextlib.suppress(OSError):  # a process has ended, or is not on Linux
+        while pid > 1:
+            name, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")
+            if name.endswith("(hydra_pmi_proxy"):
+                return f"hydra-{pid}"
+            pid = int(fields.split()[1])
+    return ""
 
 
 def _mpi(

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar
 
 from towerpack.core import logger
+from towerpack.core.cluster import is_chief
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,7 +22,7 @@ _LOGGED = "_towerpack_logged"
 def folds_traceback(function: Callable[P, R]) -> Callable[P, R]:
     """Removes the frames of libraries from errors of `function` after logging the whole traceback.
 
-    Without a log file, nothing is removed.
+    Without a log file, as on the ranks that are not the chief, nothing is removed.
     """
 
     @functools.wraps(function)
@@ -30,7 +31,7 @@ def folds_traceback(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except (Exception, KeyboardInterrupt) as error:
             directory = logger.get_logger_dir()
-            if directory is None:
+            if directory is None or not is_chief():
                 raise
             _log(error, Path(directory, logger.LOG_FILE))
             fold(error)

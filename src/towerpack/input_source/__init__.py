@@ -12,6 +12,7 @@ from towerpack.input_source.adapters import (
 from towerpack.input_source.base import EndOfData, FeedfreeInput, InputSource
 from towerpack.input_source.dataset import TFDatasetInput, dataflow_to_dataset
 from towerpack.input_source.flow_input import FeedInput
+from towerpack.input_source.per_worker import PerWorkerInput
 from towerpack.input_source.queue import BatchQueueInput, QueueInput
 from towerpack.input_source.remote import ZMQInput
 from towerpack.input_source.signature import SignatureError
@@ -24,6 +25,7 @@ __all__ = [
     "FeedInput",
     "FeedfreeInput",
     "InputSource",
+    "PerWorkerInput",
     "PlaceholderInput",
     "QueueInput",
     "SignatureError",

@@ -28,6 +28,11 @@ class ProxyInput(FeedfreeInput):
                 "QueueInput(ds)"
             )
         self.input = input
+        self.ends_in_wait = input.ends_in_wait
+
+    @property
+    def first_checksum(self) -> int | None:  # type: ignore[override]
+        return self.input.first_checksum
 
     def setup(self, signature: Sequence[Any]) -> None:
         super().setup(signature)

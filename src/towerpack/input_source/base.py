@@ -38,7 +38,10 @@ class InputSource:
     """Where the towers are, set by the trainer before `setup`; empty if TensorFlow chooses."""
 
     share: Share | None = None
-    """Which batches belong to this process, if several train together; set like `devices`."""
+    """Which batches belong to this process, if several train together; set like `devices`.
+
+    A source of your own decides by it what it makes, or makes something else on each rank.
+    """
 
     waited: float = 0.0
     """Seconds that steps have had to wait for their data so far."""
@@ -48,6 +51,12 @@ class InputSource:
 
     held: int = 0
     """How many of the last batches that were handed out no step has trained on."""
+
+    ends_in_wait = False
+    """Whether `wait` finds the end of the data, and not only `next`."""
+
+    first_checksum: int | None = None
+    """Of the first batch of all ranks, where they can compare it only after it has been read."""
 
     _reader: TracedReader | None = None
 

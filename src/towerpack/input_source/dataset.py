@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -33,13 +34,16 @@ class TFDatasetInput(ProxyInput):
     To restore a position is to skip what was taken, which is exact if the dataset gives the same
     elements again; `shuffle` needs a `seed` for that.
 
+    On several ranks, each reads the whole dataset and keeps the elements of its own steps. So the
+    dataset must give the same elements on all of them: an unseeded `shuffle` is refused.
+
     Args:
         dataset: is made by you, once: TensorFlow keeps what belongs to it until the process ends.
     """
 
     def __init__(self, dataset: Any):
         if isinstance(dataset, tf.data.Dataset):
-            super().__init__(_DatasetReader(dataset))
+            super().__init__(DatasetReader(dataset))
         elif isinstance(dataset, DataFlow):
             super().__init__(QueueInput(dataset))
         else:
@@ -50,7 +54,9 @@ class TFDatasetInput(ProxyInput):
         return dataflow_to_dataset(df, types)
 
 
-class _DatasetReader(FeedfreeInput):
+class DatasetReader(FeedfreeInput):
+    """Reads the elements of a dataset in traced calls; see `TFDatasetInput`."""
+
     def __init__(self, dataset: Any):
         cardinality = int(dataset.cardinality())
         self._size = cardinality if cardinality >= 0 else None
@@ -59,6 +65,7 @@ class _DatasetReader(FeedfreeInput):
         self._dataset = dataset.repeat() if self._size is not None else dataset
         # One that may end is read batch by batch: elements that were read with the end are lost.
         self._endless = cardinality != tf.data.UNKNOWN_CARDINALITY
+        self.ends_in_wait = self._endless
         self._skip = 0
         self._iterator: Any = None
 
@@ -77,7 +84,22 @@ class _DatasetReader(FeedfreeInput):
             raise RuntimeError("expected setup(signature) before start()")
         if self._iterator is None:
             with tf.device(HOST):
-                self._iterator = iter(self._dataset.skip(self._skip))
+                self._iterator = iter(self._own(self._dataset.skip(self._skip)))
+                if self.share is not None and self.share.rank:  # it belongs to rank 0
+                    first = next(self._iterator, None)
+                    self.first_checksum = 0 if first is None else _checksum(first)
+
+    def _own(self, dataset: Any) -> Any:
+        """The elements of this rank's steps."""
+        share = self.share
+        if share is None:
+            return dataset
+        unit, ranks = share.unit, share.ranks
+        # The first element comes to all ranks, which compare it.
+        own = dataset.enumerate().filter(
+            lambda n, _: tf.equal(n, 0) | tf.equal((n // unit) % ranks, share.rank)
+        )
+        return own.map(lambda _, element: element)
 
     def _element(self, iterator: Any) -> list[Any]:
         return checked_tensors(iterator.get_next(), self.signature, "the dataset")
@@ -93,7 +115,10 @@ class _DatasetReader(FeedfreeInput):
         try:
             with tf.device(HOST):
                 limit = limit if self._endless else group
-                return self._reader.read(limit, group, rows, self._iterator)
+                batches = self._reader.read(limit, group, rows, self._iterator)
+                if self.first_checksum is None and self.share is not None:
+                    self.first_checksum = _checksum(batches.batch(0))
+                return batches
         except tf.errors.OutOfRangeError:
             raise EndOfData from None
 
@@ -108,7 +133,8 @@ class _DatasetReader(FeedfreeInput):
         return (shape[0] if shape.rank else None) or super().batch_size()
 
     def state_at(self, delivered: int) -> State:
-        return {"elements": self._skip + delivered, "batch_size": self.batch_size()}
+        ranks = self.share.ranks if self.share else 1
+        return {"elements": self._skip + delivered * ranks, "batch_size": self.batch_size()}
 
     def restore(self, state: State | None) -> None:
         if self._iterator is not None:
@@ -131,7 +157,7 @@ class _DatasetReader(FeedfreeInput):
             self.start()
 
     def position(self, batch: int) -> str:
-        number = self._skip + batch
+        number = self._skip + (int(self.share.place(batch)) if self.share else batch)
         if self._size is None:
             return f"element {number} of the dataset, counted from 0"
         epoch, number = divmod(number, self._size)
@@ -143,6 +169,11 @@ class _DatasetReader(FeedfreeInput):
             # An iterator that tunes itself ends when the thread that tunes it does, which may sleep
             # for up to a minute, at intervals that double (TensorFlow 2.21).
             threading.Thread(target=last.clear, name="towerpack-free-iterator", daemon=True).start()
+
+
+def _checksum(element: Any) -> int:
+    parts = [tf.io.serialize_tensor(part).numpy() for part in tf.nest.flatten(element)]
+    return zlib.crc32(b"".join(parts))
 
 
 def dataflow_to_dataset(df: Any, types: Any) -> Any:

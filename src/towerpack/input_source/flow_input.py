@@ -37,6 +37,8 @@ class FlowInput(InputSource):
     datapoints_per_batch = 1
     """How many datapoints of the flow are in a batch."""
 
+    ends_in_wait = True
+
     _endless = True
     """Whether the next epoch follows at the end of the flow."""
 
@@ -56,7 +58,9 @@ class FlowInput(InputSource):
         if share is not None:
             share = replace(share, unit=share.unit * self.datapoints_per_batch)
         self._part = OwnPart(self.flow, self._begin, share, self._endless)
-        self._from_workers = isinstance(self._part.flow, Parallel)
+        # The flow that this process reads: all of it, or its share.
+        self.own_flow = self._part.flow
+        self._from_workers = isinstance(self.own_flow, Parallel)
         self._failure: BaseException | None = None
         self._read_count = 0  # datapoints that were put into the buffer
         self._mark_due = 0.0
@@ -223,7 +227,7 @@ class FeedInput(FlowInput):
             raise RuntimeError("expected setup(signature) before start()")
         if self._closing is None and not self._buffer.ended:
             with contextlib.ExitStack() as stack:
-                stack.enter_context(kept_workers(self._part.flow))
+                stack.enter_context(kept_workers(self.own_flow))
                 self._stream, self._check = self._open()
                 stack.callback(self._stream.close)
                 self._closing = stack.pop_all()

@@ -21,7 +21,7 @@ class OwnPart:
         self._begin, self._endless = begin, endless
         # A flow that cannot go back receives datapoints of its own on every rank.
         self._share = share if goes_back(flow) else None
-        self._ranks = share.ranks if share else 1
+        self._ranks = self._share.ranks if self._share else 1
         self._left_out = self._share
         if self._share is not None:
             self._take(self._share)
@@ -47,9 +47,9 @@ class OwnPart:
         return FlowStream(self.flow, self._begin, self._endless, self._left_out)
 
     def used(self, taken: int) -> int:
-        """How many datapoints of the stream the steps of all ranks have used, after `taken` here.
+        """How many datapoints of its stream the steps have used, after `taken` in this process.
 
-        All ranks have taken as many.
+        Of a stream that ranks share, each of them has taken as many.
         """
         return taken * self._ranks
 

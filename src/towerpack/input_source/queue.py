@@ -126,7 +126,7 @@ class QueueInput(FlowInput, FeedfreeInput):
 
     def _fill_buffer(self, buffer: Buffer, stop: threading.Event) -> None:
         try:
-            with tf.device(HOST), kept_workers(self._part.flow):
+            with tf.device(HOST), kept_workers(self.own_flow):
                 stream, check = self._open()
                 try:
                     while not stop.is_set():

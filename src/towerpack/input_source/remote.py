@@ -15,7 +15,9 @@ class ZMQInput(QueueInput):
     """A `QueueInput` of what `send_dataflow_zmq` sends to an address, received by `RemoteDataZMQ`.
 
     Its promises are those of that flow: every batch once, in the order of its sender. Without
-    `keys` it binds to this machine only. When all senders have ended for good, so does training.
+    `keys` it binds to this machine only. When all senders have ended for good, so does training. On
+    several ranks each trains on what it has received: give each an address of its own, or let one
+    sender bind and all ranks connect (`bind=False`).
 
     Args:
         end_point: 'tcp://127.0.0.1:5555' or 'ipc:///path'.

@@ -15,8 +15,9 @@ from towerpack.input_source.traced import TracedReader
 class TensorInput(FeedfreeInput):
     """Tensors that a function of yours makes, in a traced call.
 
-    There is no position to save: a function that has one keeps it in a variable. If the tensors
-    have complete static shapes, many steps can run in one call.
+    There is no position to save: a function that has one keeps it in a variable. On several ranks
+    each makes batches of its own; stateful random operations draw other numbers on each. If the
+    tensors have complete static shapes, many steps can run in one call.
 
     >>> source = TensorInput(lambda: [tf.random.uniform([8, 4])], size=100)
     >>> source.setup([tf.TensorSpec([None, 4], tf.float32, "x")])

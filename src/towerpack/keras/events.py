@@ -59,14 +59,15 @@ class KerasEvents(Callback):
         self._begun = self._within_epoch = self._stopped = False
         self._restored: dict[str, Any] = {}
         self._logs: dict[str, Any] | None = None
+        self._keep_best_weights()
 
-    def _setup_graph(self) -> None:
-        """Makes room in the checkpoint for the weights that `EarlyStopping` keeps."""
+    def _keep_best_weights(self) -> None:
+        """Makes room in the checkpoint, on every rank, for the weights of `EarlyStopping`."""
         self._best = {}
         for number, callback in enumerate(self.list.callbacks):
             if isinstance(callback, kc.EarlyStopping) and callback.restore_best_weights:
                 self._best[callback] = [
-                    self.trainer.store.make(
+                    self.tower.trainer.store.make(
                         f"best_weights_{number}/{weight.path}",
                         functools.partial(tf.zeros, weight.shape, weight.dtype),
                         trainable=False,

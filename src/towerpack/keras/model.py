@@ -9,10 +9,11 @@ from typing import Any
 
 from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback
-from towerpack.callbacks.inference import batches_of
+from towerpack.callbacks.batches import batches_of
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, QueueInput
 from towerpack.keras.events import TOWERPACK_NAMES, KerasEvents, log_unfused, separated
+from towerpack.keras.rank_validation import KerasValidation
 from towerpack.keras.tower import KerasTower, KerasTrainer
 from towerpack.keras.validation import Validation
 from towerpack.train import SingleCostTrainer
@@ -105,12 +106,16 @@ class KerasModel:
                 self.trainer.store.seed = run.seed
                 options["session_init"] = run
             validation = None
-            if validation_data is not None:
+            on_ranks = validation_data is not None and self.trainer.ranks.size > 1
+            if validation_data is not None and not on_ranks:
                 batches = batches_of(validation_data)
                 batches.setup([*self.input_signature, *self.target_signature])
                 validation = Validation(lambda: self._passed(batches))
                 ours.append(Closing(batches))
             events = self.setup(of_keras, validation)
+            if on_ranks:
+                count = len(self.input_signature)
+                ours.insert(0, KerasValidation(self.model, validation_data, count))
             self.trainer.train_with_defaults(callbacks=ours, **options)
             events.finish()
 

@@ -8,9 +8,12 @@ are ended and started again, and the trainer resumes from the last checkpoint.
 | file | does |
 | --- | --- |
 | `ranks.py` | one rank: its process, its output, how it failed |
+| `guard.py` | ends what the ranks have started after the supervisor |
 | `supervisor.py` | one attempt after another, until all ranks are done or a restart cannot help |
-| `rendezvous.py` | the supervisors of several hosts exchange addresses and outcomes |
+| `restarts.py` | what an attempt ended with, and whether another one follows |
+| `rendezvous.py`, `node0.py` | the supervisors of several hosts exchange addresses and outcomes |
 | `nodes.py` | which host of how many this is, from the options or the scheduler |
+| `ray.py` | starts launchers on a Ray cluster, and again when it loses or gains hosts |
 """
 
 __all__: list[str] = []

@@ -33,11 +33,16 @@ def find_node(
     is one node.
     """
     place = find_place(environ)
-    if place is None:
-        if count in (None, 1):
+    if place is None or place.size == 1:  # a shell that a scheduler started has a place, too
+        if count is None and rank is None and rendezvous is None:
             _warn_of_unused_nodes(environ)
             return Node()
-        place_rank, place_count, place_rendezvous = rank, count, rendezvous
+        if count is None:
+            raise ValueError(
+                "expected --nnodes, the number of nodes, with --node-rank and --rendezvous, "
+                "received none"
+            )
+        place, place_rank, place_count, place_rendezvous = None, rank, count, rendezvous
     else:
         for option, given, found in (
             ("--nnodes", count, place.size),
@@ -51,7 +56,7 @@ def find_node(
         place_rank, place_count, job = place.rank, place.size, place.job or job
         known = f"{place.hosts[0]}:{place.port}" if place.hosts else None
         place_rendezvous = rendezvous or known
-    if place_count == 1:
+    if place_count == 1 and not place_rank:
         return Node()
     if place_rank is None or place_rendezvous is None or not 0 <= place_rank < place_count:
         raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf, v1
@@ -270,22 +270,34 @@ def _unbiased(variance: Any, count: Any) -> Any:
 
 
 def _synchronized_moments(x: Any, affine: _Affine) -> tuple[Any, Any, Any]:
-    """The moments over the batches of all replicas; gradients flow to each of them."""
+    """The moments over the batches of all towers; gradients flow to each of them."""
     own_mean, own_variance, own_count = _moments(x, affine)
-    replica, add = tf.distribute.get_replica_context(), tf.distribute.ReduceOp.SUM
-    # Sums, so that replicas with fewer datapoints count for less.
-    total, count = replica.all_reduce(add, [own_mean * own_count, own_count])
+    # Sums, so that towers with fewer datapoints count for less.
+    total, count = _sum_over_towers([own_mean * own_count, own_count])
     mean = total / count
     # A second reduction: E[x^2] - E[x]^2 would lose precision if the mean is large.
-    squares = replica.all_reduce(add, (own_variance + tf.square(own_mean - mean)) * own_count)
+    (squares,) = _sum_over_towers([(own_variance + tf.square(own_mean - mean)) * own_count])
     return mean, squares / count, count
 
 
-def _must_synchronize() -> bool:
-    replica_context = tf.distribute.get_replica_context()
-    if replica_context and replica_context.num_replicas_in_sync > 1:
-        return True
+def _sum_over_towers(values: Sequence[Any]) -> Sequence[Any]:
+    """The sums over the towers of this process, and then over those of all ranks."""
+    if _replicas() > 1:
+        replica = tf.distribute.get_replica_context()
+        values = replica.all_reduce(tf.distribute.ReduceOp.SUM, values)
     context = get_current_tower_context()
+    return context.sum_over_ranks(values) if context and context.sum_over_ranks else values
+
+
+def _replicas() -> int:
+    replica = tf.distribute.get_replica_context()
+    return replica.num_replicas_in_sync if replica else 1
+
+
+def _must_synchronize() -> bool:
+    context = get_current_tower_context()
+    if _replicas() > 1 or (context and context.sum_over_ranks):
+        return True
     if context and context.is_training and context.total > 1 and not context.probing:
         raise ValueError(
             "sync_statistics needs towers that run together under tf.distribute; this trainer runs "

@@ -8,6 +8,7 @@ goes.
 from towerpack.monitor.base import MonitorBase, Monitors, RunInfo
 from towerpack.monitor.event_file import TFEventWriter
 from towerpack.monitor.json_writer import JSONWriter
+from towerpack.monitor.rank_times import RankTimes
 from towerpack.monitor.run_record import RunRecord
 from towerpack.monitor.scalar_printer import ScalarPrinter
 from towerpack.monitor.trackers import CometMLMonitor, MLflowMonitor, SendMonitorData, WandbMonitor
@@ -21,6 +22,7 @@ __all__ = [
     "MLflowMonitor",
     "MonitorBase",
     "Monitors",
+    "RankTimes",
     "RunInfo",
     "RunRecord",
     "ScalarPrinter",

@@ -264,7 +264,7 @@ class Monitors:
     def put_times(self, times: EpochTimes) -> str:
         """Puts the times of an epoch as scalars `time/...` in seconds. Returns the verdict."""
         line = verdict(times)
-        for name, seconds in times.scalars().items():
+        for name, seconds in (times.scalars() | times.rank_scalars()).items():
             self.put_scalar(f"time/{name}", seconds)
         self._each(lambda m: m.process_times(times, line, self.step, self.epoch))
         return line

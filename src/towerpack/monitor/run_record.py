@@ -125,6 +125,7 @@ class RunRecord(MonitorBase):
             "cores": times.cores,
             "stages": times.stage_records(),
             "callbacks_by_name": {n: asdict(cost) for n, cost in times.by_callback.items()},
+            "ranks": [asdict(each) for each in times.ranks],
         }
         self._times.append(json.dumps(record).encode() + b"\n")
         self._times.write()

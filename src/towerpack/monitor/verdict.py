@@ -10,6 +10,7 @@ from typing import Any
 from towerpack.dataflow.base import DataFlow
 from towerpack.dataflow.statistics import StageCost, slowest, snapshot, stage_costs
 from towerpack.monitor.environment import available_cores
+from towerpack.monitor.rank_times import RankTimes, Straggler, find_straggler
 
 # Shares of an epoch. Less than the first is the normal effect of timers and schedulers. From the
 # second on, removing the cause makes the run visibly faster.
@@ -19,6 +20,7 @@ BEARABLE = 0.1  # between the two: the share that a callback should have after i
 MOST_RARER = 100  # times; if that is not enough, running less often is not the solution
 # A worker that computes for this share of the time is busy; below the other, it mostly waits.
 BUSY, IDLE = 0.75, 0.5
+MOST_RANKS = 16  # whose times are scalars as well; the times of more would bury the others
 # Seconds of an epoch. In a shorter one, chance decides. The first one also traces, compiles and
 # starts workers, which is negligible only in a long epoch.
 SHORTEST, SHORTEST_FIRST = 3.0, 60.0
@@ -43,6 +45,9 @@ class EpochTimes:
     In `data`, the step waited for its input; in `step`, it computed. `callbacks` includes inference
     and saving, and `by_callback` lists them by name. `stages` come from `StageClock.lap()`. `first`
     means that the start of the run is included.
+
+    Where several ranks train together, `exchange` is the time that the steps spent in exchange with
+    the others, apart from `step`, and `ranks` has the times of each; all else is the chief's.
     """
 
     total: float
@@ -53,19 +58,23 @@ class EpochTimes:
     by_callback: Mapping[str, CallbackCost] = field(default_factory=dict)
     cores: int = field(default_factory=available_cores)
     first: bool = False
+    exchange: float = 0.0
+    ranks: Sequence[RankTimes] = ()
 
     def __post_init__(self) -> None:
-        parts = (self.total, self.data, self.step, self.callbacks)
+        parts = (self.total, self.data, self.step, self.callbacks, self.exchange)
         if not all(seconds >= 0 for seconds in parts):
             raise ValueError(f"expected seconds of at least 0, received {parts}")
 
     @property
     def other(self) -> float:
         """The rest: Python between the steps."""
-        return max(0.0, self.total - self.data - self.step - self.callbacks)
+        known = self.data + self.step + self.callbacks + self.exchange
+        return max(0.0, self.total - known)
 
     def share(self, seconds: float) -> float:
-        whole = max(self.total, self.data + self.step + self.callbacks)
+        known = self.data + self.step + self.callbacks + self.exchange
+        whole = max(self.total, known)
         return seconds / whole if whole else 0.0
 
     def costliest(self) -> str | None:
@@ -74,12 +83,22 @@ class EpochTimes:
 
     def scalars(self) -> dict[str, float]:
         """The values that monitors get as `time/...`."""
+        exchange = {"exchange": self.exchange} if self.ranks else {}
         return {
             "epoch": self.total,
             "data": self.data,
             "step": self.step,
+            **exchange,
             "callbacks": self.callbacks,
             "other": self.other,
+        }
+
+    def rank_scalars(self) -> dict[str, float]:
+        """The values that monitors get as `time/rank<number>/...`."""
+        return {
+            f"rank{rank}/{name}": getattr(times, name)
+            for rank, times in enumerate(self.ranks[:MOST_RANKS])
+            for name in ("data", "exchange", "step")
         }
 
     def stage_records(self) -> list[dict[str, Any]]:
@@ -121,9 +140,10 @@ def verdict(times: EpochTimes) -> str:
     """
     if times.total < (SHORTEST_FIRST if times.first else SHORTEST):
         return ""
+    exchange = f"{times.share(times.exchange):.0%} in exchange with other ranks, "
     shares = (
         f"{times.share(times.data):.0%} waiting for data, {times.share(times.step):.0%} in the "
-        f"step, {times.share(times.callbacks):.0%} in callbacks"
+        f"step, {exchange if times.ranks else ''}{times.share(times.callbacks):.0%} in callbacks"
     )
     name = times.costliest()
     if name is not None and times.share(times.callbacks) >= NEGLIGIBLE:
@@ -131,10 +151,22 @@ def verdict(times: EpochTimes) -> str:
     return f"{shares}: {_advice(times)}"
 
 
+def costly_straggler(times: EpochTimes) -> Straggler | None:
+    """The rank for which the others wait so long that it is worth a change, if there is one."""
+    slow = find_straggler(times.ranks, times.callbacks)
+    return slow if slow and times.share(slow.seconds) >= WORTH_CHANGING else None
+
+
 def _advice(times: EpochTimes) -> str:
+    slow = costly_straggler(times)
+    waiting = slow.seconds if slow else 0.0
+    if slow and slow.rank == 0:  # its own causes are known in more detail
+        waiting -= min(waiting, times.callbacks + times.data)
     causes = {
         "data": times.share(times.data),
         "callbacks": times.share(times.callbacks),
+        "rank": times.share(waiting),
+        "exchange": times.share(min((each.exchange for each in times.ranks), default=0.0)),
         "other": times.share(times.other),
     }
     worst = max(causes, key=lambda name: causes[name])
@@ -145,6 +177,16 @@ def _advice(times: EpochTimes) -> str:
         return _advice_on_data(times)
     if worst == "callbacks":
         return _advice_on_callbacks(times)
+    if worst == "rank" and slow:
+        return (
+            f"rank {slow.rank} on host {slow.host} is slow: the others waited "
+            f"{times.share(slow.seconds):.0%} of the time for it, because {slow.reason}"
+        )
+    if worst == "exchange":
+        return (
+            f"{causes['exchange']:.0%} passes in the exchange of gradients, with no rank late; "
+            "larger batches, AccumGradOptimizer or compression='bfloat16' would reduce it"
+        )
     at_steps = [name for name, cost in times.by_callback.items() if cost.at_steps]
     rarer = f", or fewer single steps for {', '.join(sorted(at_steps))}," if at_steps else ""
     return (

@@ -9,16 +9,25 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from towerpack.core.optional import require
 from towerpack.dataflow.statistics import StageCost
-from towerpack.monitor import CallbackCost, EpochTimes, JSONWriter, RunRecord, verdict
+from towerpack.monitor import (
+    CallbackCost,
+    EpochTimes,
+    JSONWriter,
+    RankTimes,
+    RunRecord,
+    verdict,
+)
 from towerpack.monitor.environment import available_cores
 from towerpack.monitor.files import FILE_MARK, read_event_records
 from towerpack.monitor.json_writer import WHEN
-from towerpack.report.runs import current_state, direction, headline, in_short
+from towerpack.monitor.verdict import costly_straggler
+from towerpack.report.runs import current_state, devices_of, direction, headline
 
 POINTS_KEPT = 1500  # of a curve, more than a screen can show
 
@@ -49,7 +58,7 @@ def read_run(directory: str | Path) -> dict[str, Any]:
         "directory": str(directory),
         "state": current_state(facts),
         "facts": facts or {},
-        "devices": in_short(facts["devices"]) if facts else "",
+        "devices": devices_of(facts) if facts else "",
         "curves": {name: _curve(records, name) for name in names},
         "headline": [{"name": name, "better": direction(name)} for name in shown_first],
         "times": times,
@@ -138,6 +147,7 @@ def _step(directory: Path, name: str) -> int | None:
 
 # Some are missing in records of older versions.
 STAGE_FACTS = ("label", "depth", "workers", "parallel", "batches", "external")
+RANK_PARTS = ("data", "exchange", "step")
 CALLBACKS_KEPT = 6  # the slowest; the others take almost no time
 FEW = 3  # epochs; of more, the first is left out, since it traces, compiles and starts workers
 
@@ -156,7 +166,10 @@ def overall_times(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         by_callback=_by_callback(counted),
         cores=counted[-1].get("cores") or available_cores(),
         first=counted is epochs,
+        exchange=sum(epoch.get("exchange", 0.0) for epoch in counted),
+        ranks=_ranks(counted),
     )
+    slow = costly_straggler(times)
     costly = sorted(times.by_callback.items(), key=lambda pair: -pair[1].seconds)
     callbacks = [
         {"name": name, "seconds": cost.seconds, "share": times.share(cost.seconds)}
@@ -167,8 +180,23 @@ def overall_times(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         "parts": times.scalars(),
         "stages": times.stage_records(),
         "callbacks": callbacks,
+        "ranks": [asdict(each) for each in times.ranks],
+        "straggler": None if slow is None else slow.rank,
         "epochs": len(counted),
     }
+
+
+def _ranks(epochs: Sequence[Mapping[str, Any]]) -> list[RankTimes]:
+    """The sums of each rank's times, over the epochs that had as many ranks as the last one."""
+    last = epochs[-1].get("ranks", [])
+    alike = [epoch.get("ranks", []) for epoch in epochs if len(epoch.get("ranks", [])) == len(last)]
+    return [
+        RankTimes(
+            known["host"],
+            **{name: sum(ranks[rank][name] for ranks in alike) for name in RANK_PARTS},
+        )
+        for rank, known in enumerate(last)
+    ]
 
 
 def _stages(epochs: Sequence[Mapping[str, Any]]) -> list[StageCost]:

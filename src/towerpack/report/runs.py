@@ -68,9 +68,20 @@ def _summary(directory: Path) -> RunSummary:
         best={name: point[0] for name, point in found.items() if point},
         updated=facts["updated"],
         size=_size(directory),
-        devices=in_short(facts["devices"]),
+        devices=devices_of(facts),
         error=facts["error"],
     )
+
+
+def devices_of(facts: Mapping[str, Any]) -> str:
+    """The devices of a run in short, and how many hosts they belong to if there are several.
+
+    >>> devices_of({"devices": ["CPU:0"] * 4, "configuration": {"hosts": {"a": 2, "b": 2}}})
+    '4 × CPU on 2 hosts'
+    """
+    hosts = facts.get("configuration", {}).get("hosts", {})
+    place = f" on {len(hosts)} hosts" if len(hosts) > 1 else ""
+    return in_short(facts["devices"]) + place
 
 
 def _facts_from_scalars(directory: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from towerpack._tensorflow import tf, v1
@@ -12,11 +12,15 @@ from towerpack.tower.keras_layers import (
     fresh_layer_names,
     layer_calls_through,
     state_of_later_tower,
+    synchronized_layers,
 )
 from towerpack.tower.store import VariableStore
 from towerpack.tower.varreplace import call_layer
 
 _current = threading.local()
+
+SumOverRanks = Callable[[Sequence[Any]], Sequence[Any]]
+"""Adds up each of several tensors over this tower and its like on all ranks."""
 
 
 class MovingSummary(NamedTuple):
@@ -74,6 +78,7 @@ class TowerContext:
         own_store: bool = False,
         probing: bool = False,
         repeated: bool = False,
+        sum_over_ranks: SumOverRanks | None = None,
     ):
         self.name = self.ns_name = name
         self.is_training = is_training
@@ -82,6 +87,7 @@ class TowerContext:
         self._own_store = own_store
         self.probing = probing  # built only to create its variables, and never run
         self.repeated = repeated  # the step has another tower like this one, which updates state
+        self.sum_over_ranks = sum_over_ranks  # with gradients; None if one process trains
         self.moving_summaries: list[MovingSummary] = []
         self.summaries: list[Summary] = []
         self.at_end: list[Callable[[], None]] = []
@@ -143,6 +149,12 @@ class TowerContext:
         self, layer: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Calls a Keras layer or model in the tower's training mode, unless the caller gave one."""
+        if self.sum_over_ranks is not None and (found := synchronized_layers(layer)):
+            raise ValueError(
+                f"expected batch norms that several ranks can compute, received {found[0]!r} of "
+                "Keras with synchronized=True, which knows only the towers of one process. Use "
+                "towerpack's BatchNorm with sync_statistics=True, or synchronized=False"
+            )
         if kwargs.get("training") is None:
             kwargs = {**kwargs, "training": self.is_training}
         outputs = call_layer(layer, call, args, kwargs, self.store)

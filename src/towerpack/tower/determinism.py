@@ -72,18 +72,30 @@ def drawing_from(seed: int | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def tracing_with(seed: int | None) -> Iterator[None]:
-    """While open, TensorFlow has this global seed; afterwards it has none again.
+    """While open, TensorFlow has this global seed; afterwards it has the one it had before.
 
     With None, or if this seed is set already, nothing changes.
     """
-    if seed is None or _global_seed() == seed:
+    before = _global_seed()
+    if seed is None or before == seed:
         yield
         return
     tf.random.set_seed(seed)
     try:
         yield
     finally:
-        tf.random.set_seed(None)
+        tf.random.set_seed(before)
+
+
+def seed_of_rank(seed: int | None, rank: int) -> int | None:
+    """A global seed for the operations of a rank: stateful ones draw other numbers on each.
+
+    `seed` is that of the run, or None if the program has set one. The first rank has that itself.
+    """
+    if not rank:
+        return seed
+    base = _global_seed() if seed is None else seed
+    return None if base is None else (base + rank) % (2**31 - 1)
 
 
 def _global_seed() -> int | None:

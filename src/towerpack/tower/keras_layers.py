@@ -127,6 +127,12 @@ def is_symbolic(arguments: Any) -> bool:
     return any(isinstance(x, keras.KerasTensor) for x in keras.tree.flatten(arguments))
 
 
+def synchronized_layers(layer: Any) -> list[str]:
+    """The names of a model's layers, or of this layer, that reduce over replicas themselves."""
+    inner = [name for part in getattr(layer, "layers", []) for name in synchronized_layers(part)]
+    return [*inner, layer.name] if getattr(layer, "synchronized", False) else inner
+
+
 @contextlib.contextmanager
 def state_of_later_tower(number: int, updates_state: bool) -> Iterator[None]:
     """While open, Keras layers called in this thread belong to a tower other than the first.

@@ -36,6 +36,11 @@ class TracedTower:
         (self.handle,) = handles
         store.adopt_all(self._wrapped.graph.variables)
 
+    @property
+    def variables(self) -> list[Any]:
+        """The variables that the tower uses, in no particular order."""
+        return list(self._wrapped.graph.variables)
+
     def prune(self, input_names: Sequence[str] | None, output_names: Sequence[str]) -> Any:
         """The `tf` concrete function that computes these outputs, with the variables it reads."""
         names = list(self.tower_func.input_names if input_names is None else input_names)

@@ -8,7 +8,7 @@ from towerpack.train.base import DEFAULT_CALLBACKS, DEFAULT_MONITORS, NoOpTraine
 from towerpack.train.builder import Objective
 from towerpack.train.config import AutoResumeTrainConfig, TrainConfig, launch_train_with_config
 from towerpack.train.devices import get_num_gpu
-from towerpack.train.distributed import DistributedTrainerReplicated, HorovodTrainer
+from towerpack.train.distributed import DistributedTrainerReplicated, HorovodTrainer, ranks_of_run
 from towerpack.train.gan import (
     GANModelDesc,
     GANTrainer,
@@ -22,6 +22,7 @@ from towerpack.train.multi_gpu import (
     SyncMultiGPUTrainerReplicated,
 )
 from towerpack.train.non_finite import NonFiniteCost, NonFiniteWeights
+from towerpack.train.parameter_server import DistributedTrainerParameterServer
 from towerpack.train.tower_trainer import SimpleTrainer, SingleCostTrainer, TowerTrainer
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "DEFAULT_MONITORS",
     "AsyncMultiGPUTrainer",
     "AutoResumeTrainConfig",
+    "DistributedTrainerParameterServer",
     "DistributedTrainerReplicated",
     "GANModelDesc",
     "GANTrainer",
@@ -49,4 +51,5 @@ __all__ = [
     "Trainer",
     "get_num_gpu",
     "launch_train_with_config",
+    "ranks_of_run",
 ]

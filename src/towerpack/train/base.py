@@ -17,7 +17,7 @@ from towerpack.callbacks import (
 )
 from towerpack.checkpoint import ModelLoader, SmartInit
 from towerpack.core import logger
-from towerpack.core.cluster import progress
+from towerpack.core.cluster import WrongUse, is_chief, progress, this_cluster
 from towerpack.core.tracebacks import folds_traceback
 from towerpack.input_source import InputSource
 from towerpack.monitor import (
@@ -50,6 +50,9 @@ def DEFAULT_MONITORS() -> list[MonitorBase]:
     return [TFEventWriter(), JSONWriter(), ScalarPrinter(), RunRecord()]
 
 
+NAMED_WEIGHTS = 5  # in a warning; often all differ
+
+
 class Closing:
     """Is closed at the end of a `with` block."""
 
@@ -73,9 +76,6 @@ class Trainer(Closing):
     they are added to `store`, where checkpoints and hyperparameter setters find them.
     """
 
-    is_chief = True
-    """Whether this process logs and saves; of several ranks only the first does."""
-
     ranks = OneRank()
     """The processes that train together."""
 
@@ -91,10 +91,18 @@ class Trainer(Closing):
     runs_many = False
     """Whether `run_steps` is defined; a `run_step` of the user runs one step at a time."""
 
+    trains = True
+    """Whether its steps change variables, so that several ranks must train together."""
+
+    uses_servers = False
+    """Whether it trains on the workers of a cluster with parameter servers."""
+
     adopts_attributes = True
     """Whether variables are found in attributes."""
 
     def __init__(self) -> None:
+        # Whether this process logs and saves; of several ranks only the first does.
+        self.is_chief = is_chief()
         self.input_source = InputSource()  # without data, until a trainer sets its own
         self._tower_func: TowerFunc | None = None
         self.moving_averages: dict[str, MovingAverage] = {}
@@ -217,8 +225,7 @@ class Trainer(Closing):
                 "%s has %d variables of its own, such as %s", type(self).__name__, len(own), own[0]
             )
         self.monitors = Monitors(monitors if self.is_chief else [])
-        callbacks = [*self._own_callbacks, *callbacks]
-        self.callbacks = Callbacks([cb for cb in callbacks if self.is_chief or not cb.chief_only])
+        self.callbacks = Callbacks([*self._own_callbacks, *callbacks], self.is_chief)
         self.callbacks.setup_graph(self)
 
     def initialize(self, session_init: ModelLoader | None = None) -> None:
@@ -228,7 +235,7 @@ class Trainer(Closing):
             loader = SmartInit(session_init)
             loader.load(self.store.saved())
             state = loader.run_state
-        self.ranks.copy_from_chief(list(self.store.saved().values()))
+        self.ranks.copy_from_chief(self.store.saved())
         state = self.ranks.from_chief(state)
         if state is not None:
             self.restore(state)
@@ -259,21 +266,36 @@ class Trainer(Closing):
 
         A restored run continues in its own epoch, or in the next if that one was complete.
         """
-        self._begin(steps_per_epoch, starting_epoch, max_epoch)
+        check_not_alone(self)
+        self._begin(steps_per_epoch, self.ranks.from_chief(starting_epoch), max_epoch)
+        self.ranks.check_same(
+            {
+                "steps_per_epoch": steps_per_epoch,
+                "max_epoch": max_epoch,
+                "the epoch to begin with": self.starting_epoch,
+                "the step to begin with": self.global_step,
+            }
+        )
         self.monitors.open(run_info(self))
         callbacks, error, failed = self.callbacks, None, False
+        event = self.stop_request.recording
         try:
             with self.stop_request.catching_signals():
                 self.monitors.at(self.global_step, self.epoch_num)
-                callbacks.before_train()
+                event(callbacks.before_train)
+                stopped = self.ranks.agree(bool(self.stop_request.reason), what="the start")
+                if stopped.any():
+                    raise StopTraining(self.stop_request.reason or "a callback asked for it")
                 self._settle()
-                self.clock = EpochClock(callbacks, getattr(self.input_source, "flow", None))
+                flow = getattr(self.input_source, "own_flow", None)
+                self.clock = EpochClock(callbacks, flow, self.ranks)
                 while self.epoch_num < max_epoch or self._within_epoch:
                     if not self._within_epoch:
                         self.epoch_num, self.local_step = self.epoch_num + 1, -1
                     self._within_epoch = False
-                    self._event(callbacks.before_epoch)
+                    event(callbacks.before_epoch)
                     self._settle()
+                    self.follow_chief()
                     while (left := steps_per_epoch - 1 - self.local_step) > 0:
                         # A step that a callback observes runs by itself.
                         due, before = callbacks.next_due(), self.global_step
@@ -292,13 +314,14 @@ class Trainer(Closing):
                             self.global_step += done
                         progress.beat(self.global_step)
                         self.monitors.at(self.global_step, self.epoch_num)
-                        self._event(callbacks.trigger_step)
+                        event(callbacks.trigger_step)
                         # After an epoch's last step the events of its end come first: a run that
                         # was saved before them would continue with the next epoch.
                         if left > done:
                             self._settle()
-                    self._event(callbacks.after_epoch)
-                    self._event(callbacks.trigger_epoch)
+                    self.follow_chief(after_steps=True)
+                    event(callbacks.after_epoch)
+                    event(callbacks.trigger_epoch)
                     self.monitors.put_times(self.clock.lap(self.input_source.waited))
                     self.monitors.flush()
                     self._settle()  # the time of saving belongs to the next epoch
@@ -336,6 +359,24 @@ class Trainer(Closing):
         if directory and self.monitors.monitors and not continues and not logger.keeps_runs():
             move_earlier_run(Path(directory))
 
+    def follow_chief(self, after_steps: bool = False) -> list[str]:
+        """Gives all ranks the chief's values of the variables; returns the names of those changed.
+
+        What callbacks of the chief have assigned reaches the others before each epoch. The state of
+        layers, such as moving averages, does so after the steps of each epoch: validation on all
+        ranks needs it. Weights are the same then, or a warning names them.
+        """
+        changed = self.ranks.copy_from_chief(self.store.saved())
+        weights = [name for name in changed if name in self.store.trainable()]
+        if after_steps and weights:
+            logger.warning(
+                "%s differed between the ranks after epoch %d, and now are the chief's: has a "
+                "callback changed them within the epoch, or do the ranks compute differently?",
+                weights[:NAMED_WEIGHTS],
+                self.epoch_num,
+            )
+        return changed
+
     def configuration(self) -> dict[str, Any]:
         """The facts about this trainer that help a reader of the run later."""
         return {"trainer": type(self).__name__, **self.run_configuration}
@@ -358,13 +399,6 @@ class Trainer(Closing):
         """Runs `action` after every callback has handled the current event: the moment to save."""
         self._deferred.append(self.callbacks.clock.on_account(action))
 
-    def _event(self, hook: Callable[[], None]) -> None:
-        """An event of the callbacks; what was deferred in it happens even if one stops the run."""
-        try:
-            hook()
-        except StopTraining as reason:
-            self.stop_request.by_callback(str(reason))
-
     def _settle(self) -> None:
         """After an event: runs what was deferred, and ends training if that was asked for."""
         actions, self._deferred = self._deferred, []
@@ -381,7 +415,8 @@ class Trainer(Closing):
             action()
         within_epoch = 0 <= self.local_step < self.steps_per_epoch - 1
         if self.ranks.size == 1 or not within_epoch:  # otherwise the ranks agree on the next call
-            self.leave_if_asked(self.ranks.agree(self.stop_request.code)[:, 0].tolist())
+            codes = self.ranks.agree(self.stop_request.code, what="an epoch's events")
+            self.leave_if_asked(codes[:, 0].tolist())
 
     def leave_if_asked(self, codes: Sequence[int]) -> None:
         """Ends training, between two steps, if a rank was asked to; callbacks may save.
@@ -400,6 +435,7 @@ class NoOpTrainer(Trainer):
     `tower_func` and `input_source` may be set if callbacks need them.
     """
 
+    trains = False
     runs_many = True
 
     def run_step(self) -> None:
@@ -407,6 +443,27 @@ class NoOpTrainer(Trainer):
 
     def run_steps(self, count: int) -> int:
         return count
+
+
+def check_not_alone(trainer: Trainer) -> None:
+    """Refuses a trainer of one process where several were started to train together."""
+    cluster = this_cluster()
+    if cluster is None or not trainer.trains:
+        return
+    kind = type(trainer).__name__
+    if cluster.servers and not trainer.uses_servers:
+        raise WrongUse(
+            f"expected a trainer for a cluster with parameter servers, received {kind}; use "
+            "DistributedTrainerParameterServer, or start the ranks without --servers"
+        )
+    if cluster.servers or trainer.ranks.size == cluster.size:
+        return
+    raise WrongUse(
+        f"expected a trainer for the {cluster.size} ranks that were started ({cluster.source}), "
+        f"received {kind}, which would train on each of them by itself. Use "
+        "DistributedTrainerReplicated, or pass ranks=ranks_of_run() to a TowerTrainer of your own. "
+        "To train on one machine, start one process"
+    )
 
 
 def steps_of_data(source: InputSource, batches_per_step: int) -> int:

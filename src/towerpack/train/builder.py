@@ -12,6 +12,7 @@ from towerpack.optimizer import Optimizer
 from towerpack.tower import TowerContext, TowerTensorHandle
 from towerpack.tower.gradproc import scaled
 from towerpack.tower.precision import half_layers
+from towerpack.tower.store import GLOBAL_STEP
 from towerpack.tower.summary import (
     ALL_SUMMARIES,
     average_costs,
@@ -20,7 +21,7 @@ from towerpack.tower.summary import (
 )
 from towerpack.tower.summary_writer import Probe, SummaryWriter, silenced
 from towerpack.train.non_finite import all_finite, sum_is_finite
-from towerpack.train.ranks import open_size
+from towerpack.train.packing import open_size
 
 if TYPE_CHECKING:
     from towerpack.train.tower_trainer import TowerTrainer
@@ -110,6 +111,9 @@ class StepBuilder:
             for update in self.additions:
                 update([pair for pairs in main.gradients for pair in pairs])
             self.step_counter.assign_add(1)
+            for store in trainer.stores[1:]:  # random numbers of their towers depend on it
+                if GLOBAL_STEP in store:
+                    store[GLOBAL_STEP].assign_add(1)
         if main.context.is_main_training_tower:
             costs = [objective.cost for objective in main.objectives]
             trainer.cost_names = average_costs(main.context, costs or [cost])
@@ -118,11 +122,19 @@ class StepBuilder:
         return StepResult(
             cost=tf.cast(cost, tf.float64),
             weights=changed(trainer.store.trainable().values(), main.gradients),
-            fetched={
-                name: summaries if name == ALL_SUMMARIES else main.handle.get_tensor(name)
-                for name in fetches
-            },
+            fetched=self._fetched(main, fetches, summaries),
         )
+
+    def _fetched(self, main: BuiltTower, names: Sequence[str], summaries: Any) -> dict[str, Any]:
+        """The tensors of these names; those that only the chief's first tower has, only there."""
+        found = {}
+        for name in names:
+            try:
+                found[name] = summaries if name == ALL_SUMMARIES else main.handle.get_tensor(name)
+            except KeyError:
+                if self.trainer.is_chief:
+                    raise
+        return found
 
     def updates(self, inputs: Sequence[Sequence[Any]]) -> tuple[list[BuiltTower], Any]:
         """Adds what a step changes; returns the towers, and the sum of their costs."""
@@ -160,8 +172,9 @@ class StepBuilder:
 
     def context(self, index: int, probing: bool = False) -> TowerContext:
         stores = self.trainer.stores
-        own = len(stores) > 1
+        ranks, own = self.trainer.ranks, len(stores) > 1
         store = stores[index if own else 0]
+        own |= index == 0  # a rank keeps the state of its first tower
         index += self.first_tower
         return TowerContext(
             f"tower{index}" if index else "",
@@ -172,6 +185,7 @@ class StepBuilder:
             own_store=own,
             probing=probing,
             repeated=self.repeats_tower,
+            sum_over_ranks=None if probing or ranks.size == 1 else ranks.sum_in_tower,
         )
 
     @property
@@ -222,8 +236,8 @@ class StepBuilder:
         return bool(self._writes_summaries)
 
     def _summaries(self, fetches: tuple[str, ...]) -> Any:
-        jit = self.trainer.options.jit is True
-        if ALL_SUMMARIES in fetches and (not jit or self.writes_summaries()):
+        jit, wanted = self.trainer.options.jit is True, ALL_SUMMARIES in fetches
+        if wanted and self.trainer.is_chief and (not jit or self.writes_summaries()):
             return self.writer.recording(self.step_counter)
         return silenced()
 

@@ -11,6 +11,7 @@ from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback, Callbacks
 from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
+from towerpack.core.cluster import is_chief
 from towerpack.core.tracebacks import folds_traceback
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, apply_default_prefetch
@@ -87,7 +88,8 @@ class AutoResumeTrainConfig(TrainConfig):
             return
         self.resume = self.resume or AUTO
         directory = logger.get_logger_dir() if self.resume == AUTO else Path(self.resume)
-        if directory is None or find_run(directory) is not None:
+        # Of several ranks, only the chief loads something.
+        if directory is None or not is_chief() or find_run(directory) is not None:
             return
         old = find_old_run(directory)
         if old is not None:

@@ -139,20 +139,29 @@ class Copies:
 
     def __init__(self, stores: Sequence[VariableStore]):
         self.main, *self.others = stores
+        self._copied: list[str] = []
 
     def copy_scalars(self) -> None:
         """Adds to the graph: every tower's scalars get the values of the first."""
-        self._copy(only_scalars=True)
+        self._copied = self._scalars()
+        self._copy(self._copied)
+
+    def copies_all_scalars(self) -> bool:
+        """Whether `copy_scalars` knew all of them; the trace after it may have made some."""
+        return self._copied == self._scalars()
 
     def copy_all(self) -> None:
-        self._copy(only_scalars=False)
+        self._copy(list(self.main.variables))
 
-    def _copy(self, only_scalars: bool) -> None:
+    def _scalars(self) -> list[str]:
+        variables = self.main.variables.items()
+        return [n for n, v in variables if v.shape.rank == 0 and not v.trainable]
+
+    def _copy(self, names: Sequence[str]) -> None:
         for store in self.others:
-            for name, variable in self.main.variables.items():
-                wanted = not only_scalars or (variable.shape.rank == 0 and not variable.trainable)
-                if wanted and name in store:
-                    store[name].assign(variable)
+            for name in names:
+                if name in store:
+                    store[name].assign(self.main[name])
 
     def check_own(self, index: int, variables: Iterable[Any]) -> None:
         """Refuses variables that a tower should own but shares with the first."""

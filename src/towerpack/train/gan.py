@@ -21,6 +21,8 @@ from towerpack.tower import TowerTensorHandle, add_moving_summary, get_current_t
 from towerpack.tower.summary_writer import silenced
 from towerpack.train.builder import BuiltTower, Objective, StepBuilder, checked_cost
 from towerpack.train.devices import MirroredTowers, OneTower, tower_devices, towers_on
+from towerpack.train.distributed import ranks_of_run
+from towerpack.train.multi_gpu import reduction_for
 from towerpack.train.resume import find_run
 from towerpack.train.tower_trainer import TowerTrainer
 
@@ -95,7 +97,8 @@ class GANTrainer(TowerTrainer):
     """Updates both networks in every step, from one run of the tower.
 
     Both gradients are taken before either network changes. The towers of several devices share
-    their variables and average their gradients; each takes a batch of its own. The step is built
+    their variables and average their gradients; each takes a batch of its own. Several ranks that
+    `towerpack launch` started do so, too (see `DistributedTrainerReplicated`). The step is built
     here, so that `train` or `train_with_defaults` is what is left to call. With `resume='auto'` (or
     a directory) it continues from the latest checkpoint there, as `TrainConfig` says. `options` are
     those of `TowerTrainer`.
@@ -115,8 +118,9 @@ class GANTrainer(TowerTrainer):
         towers = OneTower()
         if num_gpu not in (0, 1):  # on one device TensorFlow chooses which
             devices = tower_devices(num_gpu)
-            towers = towers_on(devices, lambda: MirroredTowers(devices))
-        super().__init__(towers, **options)
+            reduction = reduction_for(None, devices)
+            towers = towers_on(devices, lambda: MirroredTowers(devices, reduction))
+        super().__init__(towers, ranks=ranks_of_run(), **options)
         if not isinstance(model, GANModelDesc):
             raise TypeError(f"expected a GANModelDesc, received {model!r}")
         self._run = find_run(resume)

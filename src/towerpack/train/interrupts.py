@@ -7,13 +7,19 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 
+from towerpack.callbacks import StopTraining
 from towerpack.core import logger
+from towerpack.core.cluster import progress
 
 EXIT_CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}  # 128 + the signal, as shells report it
 
+
+# Slurm sends a signal to a launcher and to its ranks, and the launcher passes it on to them.
+SAME_REQUEST_SECONDS = 2.0
 
 BY_CALLBACK = -1  # the code of a request by a callback; that of a signal is its number
 
@@ -22,11 +28,12 @@ class StopRequest:
     """Whether this process was asked to end training.
 
     While `catching_signals`, the first Ctrl-C or SIGTERM is only recorded; a second one acts at
-    once.
+    once. To a rank under a launcher, the same one within SAME_REQUEST_SECONDS is no second one.
     """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
+        self._noted = 0.0
         self.reason: str | None = None
 
     def clear(self) -> None:
@@ -35,6 +42,16 @@ class StopRequest:
     def by_callback(self, reason: str) -> None:
         """Records that a callback raised `StopTraining`; the first one counts."""
         self.reason = self.reason or reason or "a callback asked for it"
+
+    def recording(self, hook: Callable[[], None]) -> None:
+        """Calls a hook of the callbacks; if it asks for the end, that is only recorded.
+
+        So what the other callbacks do in this event, and what was deferred in it, still happens.
+        """
+        try:
+            hook()
+        except StopTraining as reason:
+            self.by_callback(str(reason))
 
     @property
     def code(self) -> int:
@@ -70,9 +87,16 @@ class StopRequest:
     def _note(self, number: int, frame: FrameType | None) -> None:
         received = signal.Signals(number)
         if self.received is not None:
+            passed = time.monotonic() - self._noted
+            if (
+                progress.is_supervised
+                and received == self.received
+                and passed < SAME_REQUEST_SECONDS
+            ):
+                return
             _skip_the_interpreters_end()
             raise _error(received)
-        self.received = received
+        self.received, self._noted = received, time.monotonic()
         logger.warning(
             "%s: finishing the step, then saving; a second signal exits at once", received.name
         )

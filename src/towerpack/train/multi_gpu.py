@@ -98,6 +98,7 @@ def reduction_for(mode: str | None, devices: Sequence[str]) -> Any:
         "gpu": lambda: tf.distribute.ReductionToOneDevice(devices[0]),
     }
     if mode is None:
+        # TensorFlow's choice for CPUs confuses the reductions of two strategies in one process.
         return None if "gpu" in devices[0] else kinds["cpu"]()
     if mode not in kinds:
         raise ValueError(f"expected mode to be one of {sorted(kinds)} or None, received {mode!r}")

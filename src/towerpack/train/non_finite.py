@@ -62,6 +62,7 @@ def non_finite_error(
     weights: Mapping[str, Any],
     batches: Mapping[str, np.ndarray],
     quick: bool,
+    rank: str = "",
 ) -> ArithmeticError:
     """The error to raise, after writing the batches to the run's directory if there is one.
 
@@ -69,8 +70,9 @@ def non_finite_error(
         steps: the last steps up to `step`, one of which failed.
         position: of the first batch of these steps.
         quick: only small weights were checked in each step.
+        rank: the end of the file's name, where each of several ranks writes its own batches.
     """
-    kept = _save(step, steps, batches)
+    kept = _save(f"non-finite-step-{step}{rank}.npz", steps, batches)
     if not math.isfinite(cost):
         before = "; the cause may be a gradient of the step before (try steps_per_call=1)"
         return NonFiniteCost(
@@ -94,11 +96,12 @@ def non_finite_error(
     )
 
 
-def _save(step: int, steps: int, batches: Mapping[str, np.ndarray]) -> str:
+def _save(name: str, steps: int, batches: Mapping[str, np.ndarray]) -> str:
     directory = logger.get_logger_dir()
     if not directory:
         return "call logger.set_logger_dir(...) to have the batch saved"
-    path = Path(directory, f"non-finite-step-{step}.npz")
+    path = Path(directory, name)
+    path.parent.mkdir(parents=True, exist_ok=True)  # on the disk of another host it may be missing
     with atomic_file(path, "wb") as file:
         arrays: dict[str, Any] = dict(batches)
         np.savez(file, **arrays)

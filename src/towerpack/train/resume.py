@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,14 +83,14 @@ def find_run(resume: str | Path | None) -> ResumedRun | None:
 
     `resume` is 'auto' for the logger's directory, or a directory with checkpoints. What an
     interrupted save left there is removed. A run that its launcher has started again resumes from
-    its own checkpoints, if it has saved any. Only the chief of several ranks looks, and tells the
-    others what it found.
+    its own checkpoints in either of these directories, if it has saved any. Only the chief of
+    several ranks looks, and tells the others what it found.
     """
     if not is_chief():
         return None
-    found = _run_before_restart()
+    directory = logger.get_logger_dir() if resume in (None, AUTO) else Path(resume)
+    found = _run_before_restart(directory, logger.get_logger_dir())
     if not found and resume is not None:
-        directory = logger.get_logger_dir() if resume == AUTO else Path(resume)
         if directory is None:
             raise ValueError(
                 "resume='auto' needs a directory: call logger.set_logger_dir(...) or "
@@ -107,17 +108,18 @@ def job() -> str:
     return cluster.job if cluster else ""
 
 
-def _run_before_restart() -> list[ResumePoint]:
+def _run_before_restart(*directories: str | Path | None) -> list[ResumePoint]:
     """The checkpoints that this run has saved before its launcher started it again."""
     cluster = this_cluster()
     if cluster is None or not cluster.attempt:
         return []
-    directory = logger.get_logger_dir()
-    found = _points(directory) if directory else []
+    places = dict.fromkeys(os.path.abspath(directory) for directory in directories if directory)
+    found = [point for place in places for point in _points(place)]
     own = [point for point in found if point.state.get("job") == cluster.job]
     if not own:
-        cure = "it begins again" if directory else "call logger.auto_set_dir() and save checkpoints"
-        logger.warning("this run has saved no checkpoint before its restart: %s", cure)
+        where = f" in {' or '.join(places)}: it begins again"
+        cure = where if places else ": call logger.auto_set_dir() and save checkpoints"
+        logger.warning("this run has saved no checkpoint before its restart%s", cure)
     return own
 
 

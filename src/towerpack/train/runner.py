@@ -49,6 +49,7 @@ class StepRunner:
         self.towers = builder.trainer.replication.count
         self.traced: dict[Any, Any] = {}  # by what they do; a change of the step clears it
         self._compiled_shapes: list[Any] | None = None
+        self.version = 0  # how often the step has changed
 
     def single_step(self, fetches: tuple[str, ...] = (), tower: int = 0) -> Any:
         """The traced function of one step, which takes the inputs of all towers."""
@@ -118,6 +119,16 @@ class StepRunner:
         """Has the step traced again, since it has changed."""
         self.traced.clear()
         self._compiled_shapes = None
+        self.version += 1
+
+    def catch_up(self, version: int) -> None:
+        """Has the step traced again where it has changed on another rank.
+
+        Collectives find each other by the order in which they were traced.
+        """
+        if self.version < version:
+            self.forget()
+            self.version = version
 
     def close(self) -> None:
         """Ends what was started."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -27,9 +28,9 @@ from towerpack.tower import (
     get_global_step_var,
 )
 from towerpack.tower.context import Summary
-from towerpack.tower.determinism import drawing_from, drawn_seed
+from towerpack.tower.determinism import drawing_from, drawn_seed, seed_of_rank, tracing_with
 from towerpack.train.autotune import Autotune, StepOptions
-from towerpack.train.base import Trainer
+from towerpack.train.base import Trainer, check_not_alone
 from towerpack.train.builder import Objective, StepBuilder, checked_cost
 from towerpack.train.devices import Copies, OneTower, device_names
 from towerpack.train.fingerprint import facts
@@ -76,7 +77,7 @@ class TowerTrainer(Trainer):
             raise ValueError("jit=True works on one device; expected jit=False on several")
         scaling = self.options.scaling
         self.loss_scale = None if scaling is None else LossScale(self.store, scaling)
-        self.device_names = device_names(self.replication.devices)
+        self.device_names = device_names(self.replication.devices) * self.ranks.size
         self.runs_many = type(self).run_step is TowerTrainer.run_step
         self.stores = [self.store]
         self.scheduler = StepScheduler(self)
@@ -101,6 +102,7 @@ class TowerTrainer(Trainer):
         self, input_signature: Sequence[Any], input: InputSource, func: Callable[..., Any]
     ) -> None:
         """Makes the variables and traces the step."""
+        check_not_alone(self)
         if self._tower_func is not None:
             raise RuntimeError(
                 f"this {type(self).__name__} has been set up already, and its variables belong to "
@@ -111,8 +113,9 @@ class TowerTrainer(Trainer):
         if isinstance(flow := getattr(input, "flow", None), DataFlow):
             log_fixed_order(flow)
         # None if the program has set a seed, or the run that is resumed has one.
-        seed = None if "seed" in vars(self.store) else drawn_seed()
-        seed = self.ranks.from_chief(seed)
+        draws = self.is_chief and "seed" not in vars(self.store)
+        seed = self.ranks.from_chief(drawn_seed() if draws else None)
+        of_rank = seed_of_rank(seed, self.ranks.rank)
         with drawing_from(seed):
             input.devices = self.replication.devices
             input.share = self.ranks.share(self.replication.count)
@@ -131,11 +134,9 @@ class TowerTrainer(Trainer):
                     with self.variables_on(index), store.scope():
                         self.make_optimizers()
             self.builder = self.builder_class(self, counter)
-            # Stateful random operations count only their seeds: each rank draws its own numbers.
-            of_rank = seed + self.ranks.rank if seed is not None else None
-            self.runner = self.runner_class(
-                self.builder, input.specs(), of_rank, self.copies.copy_scalars
-            )
+            with tracing_with(of_rank):  # a source may draw its batches in a traced function
+                specs = input.specs()
+            self.runner = self.runner_class(self.builder, specs, of_rank, self.copies.copy_scalars)
             if self.replication.count > 1:
                 # Before the towers run together, where TensorFlow would make mirrored variables.
                 for index in range(len(self.stores)):
@@ -143,6 +144,9 @@ class TowerTrainer(Trainer):
             try:
                 step = self.runner.single_step()
             except CalledTooEarly:  # the first trace has made the variables: now all are known
+                step = self.runner.single_step()
+            if len(self.stores) > 1 and not self.copies.copies_all_scalars():
+                self.runner.forget()
                 step = self.runner.single_step()
         for store in self.stores:
             store.complete("the training step has been built already")
@@ -197,6 +201,7 @@ class TowerTrainer(Trainer):
             **super().configuration(),
             "towers": self.replication.count,
             "ranks": self.ranks.size,
+            **({"hosts": dict(Counter(self.ranks.hosts))} if self.ranks.hosts else {}),
             "parameters": sum(int(v.shape.num_elements()) for v in self.store.trainable().values()),
         }
 
@@ -249,8 +254,8 @@ class TowerTrainer(Trainer):
                 self.epoch_num,
                 sorted(set(fetches) - known) or "another set of tensors",
             )
-        batches = self.scheduler.take(1)
-        outcome = self.runner.one(batches, self.scheduler.agreed_fetches(fetches))
+        batches, fetches = self.scheduler.one_step(fetches)
+        outcome = self.runner.one(batches, fetches)
         self._done(outcome, batches)
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), outcome.fetched)
 
@@ -274,6 +279,14 @@ class TowerTrainer(Trainer):
 
     def wait_for_step(self, free: int) -> int:
         return self.scheduler.wait(free)
+
+    def follow_chief(self, after_steps: bool = False) -> list[str]:
+        changed = super().follow_chief(after_steps)
+        if self.ranks.size > 1:
+            self.scheduler.scalars.choose()
+        if changed:
+            self.copies.copy_all()
+        return changed
 
     def _done(self, outcome: Outcome, batches: Batches) -> None:
         self.global_step += outcome.steps
@@ -299,6 +312,7 @@ class TowerTrainer(Trainer):
             self.store.trainable(),
             saved,
             outcome.quick,
+            f"-rank-{self.ranks.rank}" if self.ranks.size > 1 else "",
         )
 
     def get_predictor(

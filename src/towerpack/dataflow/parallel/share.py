@@ -69,6 +69,9 @@ class ShareData(IndexStage):
     def inputs(self) -> Sequence[DataFlow]:
         return (self.ds,)
 
+    def label(self) -> str:
+        return f"the share of {self.ds.label()}"
+
     def __len__(self) -> int:
         return self._batches * self.batch
 

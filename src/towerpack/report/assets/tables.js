@@ -49,7 +49,7 @@ function verdictCard(run, named) {
   const cards = [];
   if (run.overall && run.overall.verdict) {
     const { parts } = run.overall;
-    const worst = ["data", "callbacks"].filter((part) => parts[part] > 0.15 * parts.epoch).sort((a, b) => parts[b] - parts[a])[0];
+    const worst = ["data", "callbacks", "exchange"].filter((part) => parts[part] > 0.15 * parts.epoch).sort((a, b) => parts[b] - parts[a])[0];
     cards.push(el("div", { class: `card verdict ${worst || ""}`, title: "over all epochs but the first" }, el("b", {}, named ? run.name : "Verdict"), el("span", {}, run.overall.verdict)));
   }
   if (run.facts.error) cards.push(el("div", { class: "card verdict error" }, el("b", {}, named ? `${run.name} failed` : "It failed"), el("span", {}, run.facts.error)));
@@ -105,6 +105,23 @@ function stagesCard(run, named) {
     ];
   });
   return el("div", { class: "card" }, el("h3", {}, named ? `${run.name}: stages` : "Stages of the data flow"), table(["stage, the last first", "load", "runs in", "#datapoints", "#µs each"], rows));
+}
+
+// The steps of each rank by their parts; the bars of all ranks have the same scale.
+function ranksCard(run, named) {
+  const ranks = run.overall ? run.overall.ranks : [];
+  if (!ranks.length) return null;
+  const parts = [["step", "in the step"], ["data", "waiting for data"], ["exchange", "in exchange"]];
+  const longest = Math.max(...ranks.map((x) => parts.reduce((sum, [name]) => sum + x[name], 0))) || 1;
+  const rows = ranks.map((x, rank) => [
+    el("span", { class: "nowrap" }, `${rank}${rank === 0 ? ", the chief" : ""}`, rank === run.overall.straggler ? el("span", { class: "tag late" }, "slow") : null),
+    el("span", { style: "overflow-wrap:anywhere" }, x.host),
+    el("div", { class: "load" }, el("div", { class: "track parts" }, ...parts.map(([name]) => el("i", { class: name, style: `width:${(100 * x[name]) / longest}%` })))),
+    ...parts.map(([name]) => formatSeconds(x[name] / run.overall.epochs)),
+  ]);
+  const legend = parts.map(([name, words]) => el("span", {}, el("i", { class: "square", style: `background:var(--${name})` }), words));
+  return el("div", { class: "card", "data-ranks": ranks.length }, el("h3", {}, named ? `${run.name}: ranks` : "Ranks"), el("div", { class: "legend" }, ...legend),
+    table(["rank", "host", "its steps", ...parts.map(([, words]) => `#${words}`)], rows));
 }
 
 function callbacksCard(run, named) {
