@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from towerpack.estimator import *
     from towerpack.export import *
     from towerpack.input_source import *
+    from towerpack.keras import *
     from towerpack.models import *
     from towerpack.monitor import *
     from towerpack.optimizer.wrappers import *

@@ -15,6 +15,7 @@ ROOMS = (
     "checkpoint",
     "callbacks",
     "train",
+    "keras",
     "predict",
     "export",
     "estimator",
@@ -110,11 +111,13 @@ _TABLE = {
     "towerpack.train": """
         AsyncMultiGPUTrainer AutoResumeTrainConfig DEFAULT_CALLBACKS DEFAULT_MONITORS
         DistributedTrainerParameterServer DistributedTrainerReplicated GANModelDesc GANTrainer
-        HorovodTrainer KerasModel KerasPhaseCallback KerasTrainer MultiGPUGANTrainer NoOpTrainer
-        NonFiniteCost NonFiniteWeights Objective SeparateGANTrainer SimpleTrainer SingleCostTrainer
-        SyncMultiGPUTrainer SyncMultiGPUTrainerParameterServer SyncMultiGPUTrainerReplicated
-        TowerTrainer TrainConfig Trainer get_num_gpu launch_train_with_config ranks_of_run
-        setup_keras_trainer
+        HorovodTrainer MultiGPUGANTrainer NoOpTrainer NonFiniteCost NonFiniteWeights Objective
+        SeparateGANTrainer SimpleTrainer SingleCostTrainer SyncMultiGPUTrainer
+        SyncMultiGPUTrainerParameterServer SyncMultiGPUTrainerReplicated TowerTrainer TrainConfig
+        Trainer get_num_gpu launch_train_with_config ranks_of_run
+    """,
+    "towerpack.keras": """
+        KerasModel KerasPhaseCallback KerasTrainer setup_keras_trainer
     """,
     "towerpack.predict": """
         DataParallelOfflinePredictor DatasetPredictorBase FeedfreePredictor

@@ -149,7 +149,7 @@ def keras(argument: dict[str, int]) -> dict[str, Any]:
     import tensorflow as tf
 
     from tests.callbacks.training import Kept
-    from towerpack.train.keras_model import KerasModel
+    from towerpack.keras import KerasModel
 
     def network(x: Any) -> Any:
         x = tf.keras.layers.BatchNormalization(momentum=0.5)(x)

@@ -39,7 +39,7 @@ def test_python_blocks_run(page, tmp_path):
     script = script_of(page.read_text())
     if not script.strip():
         return
-    path = tmp_path / page.with_suffix(".py").name
+    path = tmp_path / f"{page.stem}_page.py"  # not keras.py, which would hide Keras
     path.write_text(script)
     run = subprocess.run(
         [sys.executable, "-W", "error", path], cwd=tmp_path, capture_output=True, text=True

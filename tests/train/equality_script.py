@@ -46,11 +46,11 @@ from towerpack.input_source import (
     StagingInput,
     TFDatasetInput,
 )
+from towerpack.keras import KerasModel
 from towerpack.tower import gradproc
 from towerpack.train import (
     DistributedTrainerReplicated,
     GANTrainer,
-    KerasModel,
     NonFiniteCost,
     NoOpTrainer,
     SeparateGANTrainer,

@@ -12,9 +12,9 @@ import pytest
 from towerpack._tensorflow import tf
 from towerpack.dataflow import BatchData, DataFromArrays
 from towerpack.input_source import QueueInput
+from towerpack.keras import KerasModel
 from towerpack.tower import get_current_tower_context
 from towerpack.train import (
-    KerasModel,
     SimpleTrainer,
     SyncMultiGPUTrainer,
     SyncMultiGPUTrainerReplicated,

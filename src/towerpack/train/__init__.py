@@ -15,12 +15,6 @@ from towerpack.train.gan import (
     MultiGPUGANTrainer,
     SeparateGANTrainer,
 )
-from towerpack.train.keras_model import (
-    KerasModel,
-    KerasPhaseCallback,
-    KerasTrainer,
-    setup_keras_trainer,
-)
 from towerpack.train.multi_gpu import (
     AsyncMultiGPUTrainer,
     SyncMultiGPUTrainer,
@@ -41,9 +35,6 @@ __all__ = [
     "GANModelDesc",
     "GANTrainer",
     "HorovodTrainer",
-    "KerasModel",
-    "KerasPhaseCallback",
-    "KerasTrainer",
     "MultiGPUGANTrainer",
     "NoOpTrainer",
     "NonFiniteCost",
@@ -61,5 +52,4 @@ __all__ = [
     "get_num_gpu",
     "launch_train_with_config",
     "ranks_of_run",
-    "setup_keras_trainer",
 ]

@@ -114,8 +114,8 @@ def check_model(model: Any) -> None:
         cure = f"this is a class: write {model.__name__}()"
     elif isinstance(model, tf.keras.Model):
         cure = (
-            "a Keras model is trained by KerasModel(model, input_signature, target_signature, "
-            "dataflow).fit(max_epoch=...), or called in build_graph of a ModelDesc"
+            "a Keras model is trained by towerpack.keras.fit(model, x, y), by KerasModel(model, "
+            "input_signature, target_signature, dataflow), or called in build_graph of a ModelDesc"
         )
     raise TypeError(f"expected a ModelDesc as model, received {type(model).__name__}; {cure}")
 

@@ -28,6 +28,9 @@ class ShuffledSource(DataFlow):
     `gather`. Rows are numbered in the order of the storage.
     """
 
+    order_is_chosen = False
+    """Whether the user has asked for this order, so that a trainer need not warn of it."""
+
     def __init__(self, shuffle: bool, seed: int):
         self.shuffle, self.seed = shuffle, seed
         self._orders: EpochCache[np.ndarray] = EpochCache()
@@ -185,7 +188,8 @@ def shuffle_train(name: str, shuffle: bool | None) -> bool:
 def log_fixed_order(flow: DataFlow) -> None:
     """Warns if a flow for training gives its datapoints in the same order in every epoch."""
     stages = walk(flow)
-    stored = [stage.label() for stage in stages if isinstance(stage, ShuffledSource)]
+    sources = [stage for stage in stages if isinstance(stage, ShuffledSource)]
+    stored = [stage.label() for stage in sources if not stage.order_is_chosen]
     if stored and not any(stage.reorders for stage in stages):
         logger.warning(
             "%s gives its datapoints in the same order in every epoch; pass it shuffle=True to "

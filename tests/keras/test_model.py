@@ -9,18 +9,16 @@ from towerpack.callbacks import Callback, ModelSaver
 from towerpack.checkpoint import load_checkpoint_vars
 from towerpack.core import logger
 from towerpack.dataflow import BatchData, DataFromArrays
+from towerpack.keras import KerasModel, KerasTrainer, setup_keras_trainer
 from towerpack.models import FullyConnected, ModelDesc
 from towerpack.monitor import MonitorBase
 from towerpack.predict import OfflinePredictor, PredictConfig
 from towerpack.train import (
-    KerasModel,
-    KerasTrainer,
     SimpleTrainer,
     SyncMultiGPUTrainer,
     SyncMultiGPUTrainerReplicated,
     TrainConfig,
     launch_train_with_config,
-    setup_keras_trainer,
 )
 
 keras = tf.keras
@@ -256,6 +254,17 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted():
     parts = train("parts", 2, seed=2, resume="auto")
     for one, two in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(one, two)
+
+
+def test_callbacks_of_keras_stand_beside_those_of_towerpack():
+    model, scalars = KerasModel(network, INPUTS, TARGETS, flow()), Scalars()
+    model.compile("adam", loss())
+    stop = keras.callbacks.EarlyStopping("val_loss", mode="max", restore_best_weights=True)
+    start = Start(model)
+    model.fit(flow(), max_epoch=9, monitors=[scalars], callbacks=[stop, start])
+    assert len(scalars.values["validation_total_loss"]) == 2
+    best = model.model.evaluate(dataset(), verbose=0)
+    np.testing.assert_allclose(best, scalars.values["validation_total_loss"][0], atol=1e-5)
 
 
 def ema():

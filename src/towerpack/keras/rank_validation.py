@@ -1,8 +1,8 @@
-"""What Keras logs at the end of an epoch: the means of its losses and metrics."""
+"""The validation of a `KerasModel` that trains on several ranks, which share the batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,20 +21,6 @@ def shown(logs: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """Keras' numbers under the names that they are logged with."""
     named = {"total_loss" if name == "loss" else name: value for name, value in logs.items()}
     return {f"{prefix}{name}": float(value) for name, value in named.items()}
-
-
-class KerasMetrics(Callback):
-    """Logs `results()`, what Keras' metrics have gathered in the steps of an epoch."""
-
-    def __init__(self, reset: Callable[[], None], results: Callable[[], Mapping[str, Any]]):
-        self.reset, self.results = reset, results
-
-    def _before_epoch(self) -> None:
-        self.reset()
-
-    def _trigger(self) -> None:
-        for name, value in shown(self.results()).items():
-            self.trainer.monitors.put_scalar(name, value)
 
 
 class KerasValidation(Callback):
