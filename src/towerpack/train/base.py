@@ -102,7 +102,7 @@ class Trainer(Closing):
 
     def __init__(self) -> None:
         # Whether this process logs and saves; of several ranks only the first does.
-        self.is_chief = is_chief()
+        self.is_chief = self.is_chief and is_chief()
         self.input_source = InputSource()  # without data, until a trainer sets its own
         self._tower_func: TowerFunc | None = None
         self.moving_averages: dict[str, MovingAverage] = {}
