@@ -100,8 +100,10 @@ class Trainer(Closing):
     adopts_attributes = True
     """Whether variables are found in attributes."""
 
+    is_chief: bool = True
+    """Whether this process logs and saves; of several ranks only the first does."""
+
     def __init__(self) -> None:
-        # Whether this process logs and saves; of several ranks only the first does.
         self.is_chief = self.is_chief and is_chief()
         self.input_source = InputSource()  # without data, until a trainer sets its own
         self._tower_func: TowerFunc | None = None
