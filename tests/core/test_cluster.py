@@ -19,6 +19,7 @@ from towerpack.core.cluster import (
     FINISHED,
     PROGRESS,
     STACKS_SIGNAL,
+    WAITING,
     Cluster,
     Progress,
     find_cluster,
@@ -181,7 +182,7 @@ def test_progress_writes_the_last_step(tmp_path):
         assert found[0] == step
         assert before <= found[1] <= time.monotonic()
     with progress.waiting():  # for other ranks, so it is not watched
-        assert read_beat(path)[0] == FINISHED
+        assert read_beat(path)[0] == WAITING
     assert read_beat(path)[0] == step
     progress.finish()
     assert read_beat(path)[0] == FINISHED
@@ -223,7 +224,7 @@ def test_a_rank_that_waits_for_others_has_no_deadline(tmp_path):
     progress.beat(7)
     _, before = read_beat(path)
     with progress.waiting():
-        assert read_beat(path)[0] == FINISHED
+        assert read_beat(path)[0] == WAITING
     step, after = read_beat(path)
     assert step == 7 and after > before
     progress.keep_alive()

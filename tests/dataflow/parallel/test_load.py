@@ -151,7 +151,8 @@ def fresh_array(dp):
 def test_workers_use_freed_memory_again():
     """A page fault for every 4 kB of every array took most of the time of such functions."""
     faults = [int(dp[1]) for dp in df.MultiProcessMapData(source(600), 1, fresh_array)]
-    assert faults[-1] - faults[300] < 300
+    # Some more arrays are under way on a busy machine. Without the guard it is ten thousand.
+    assert faults[-1] - faults[300] < 3000
 
 
 def test_memory_of_a_process_alone():
