@@ -13,7 +13,7 @@ import numpy as np
 import towerpack.callbacks as room
 from tests.callbacks.training import Keeper, Model, run
 from tests.tiny_model import tiny_arrays
-from towerpack.core.cluster import BEAT, FINISHED, PROGRESS, progress, read_beat, this_cluster
+from towerpack.core.cluster import BEAT, PROGRESS, WAITING, progress, read_beat, this_cluster
 from towerpack.core.every import Every
 from towerpack.dataflow import BatchData, DataFromArrays, DataFromGenerator, MapData
 from towerpack.input_source import QueueInput
@@ -308,7 +308,7 @@ class Watching(room.Inferencer):
         while not waits and time.monotonic() < deadline:
             time.sleep(0.02)
             beat = read_beat(Path("beats-1"))
-            waits = beat is not None and beat[0] == FINISHED
+            waits = beat is not None and beat[0] == WAITING
         self.found.append(waits)
 
 

@@ -61,7 +61,7 @@ def test_two_ranks_train_like_two_towers(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("ranks, towers", [(2, 2), (3, 1)])
+@pytest.mark.parametrize("ranks, towers", [(2, 2), pytest.param(3, 1, marks=pytest.mark.soak)])
 def test_more_ranks_and_towers_train_like_one_process(ranks, towers, tmp_path):
     check(ranks, towers, FEW, tmp_path)
 

@@ -81,7 +81,15 @@ def _checksum(file: str) -> str:
 
 
 def _collectives(step: Any) -> list[str]:
+    """The shapes that each collective exchanges; of sparse gradients only the number of axes.
+
+    TensorFlow knows their sizes on one rank and not on another.
+    """
     graph = step.graph.as_graph_def(add_shapes=True)
     nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
-    shapes = (node.attr["_output_shapes"].list.shape for node in nodes if "Collective" in node.op)
-    return [str([[d.size for d in shape.dim] for shape in found]) for found in shapes]
+    found = []
+    for node in nodes:
+        if "Collective" in node.op:
+            shapes = [[d.size for d in s.dim] for s in node.attr["_output_shapes"].list.shape]
+            found.append(str([s if min(s, default=0) >= 0 else len(s) for s in shapes]))
+    return found
