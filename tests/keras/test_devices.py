@@ -1,5 +1,6 @@
 """`fit` on two devices, beside Keras' on the joint batch and under a `MirroredStrategy`."""
 
+import numpy as np
 import pytest
 
 import towerpack
@@ -79,3 +80,14 @@ def test_what_two_devices_cannot_do_is_refused():
         towerpack.keras.fit(
             started(CASES["class_weight"]), X[:5], Y1[:5] > 0, 4, trainer=TRAINERS["shared"](2)
         )
+
+
+def test_outputs_of_one_axis_are_refused_on_several_towers():
+    """Keras would not divide their loss among the towers, which would train N times as fast."""
+    inputs = keras.Input([4])
+    model = keras.Model(inputs, keras.layers.Dense(1)(inputs)[:, 0])
+    model.compile("sgd", "mse")
+    x = np.ones([8, 4], "float32")
+    with pytest.raises(ValueError, match=r"Keep the last axis, as in Dense\(1\)"):
+        towerpack.keras.fit(model, x, x[:, 0], verbose=0, trainer=TRAINERS["shared"](2))
+    towerpack.keras.fit(model, x, x[:, 0], verbose=0)  # one tower is right

@@ -137,7 +137,10 @@ class KerasTower:
         with apart(context.store):
             loss = loss_of(model, x, y, predictions, weight, context.is_training)
             # In a replica Keras gives its share of a sum; towers are averaged.
-            loss *= tf.distribute.get_strategy().num_replicas_in_sync
+            replicas = tf.distribute.get_strategy().num_replicas_in_sync
+            if replicas > 1:
+                _check_axes(predictions)
+            loss *= replicas
             in_step = not isinstance(self.trainer.replication, AsyncTowers)
             if context.is_training and (in_step or context.index == 0):
                 batch = tf.shape(tensors[0])[0]
@@ -244,3 +247,13 @@ def apart(store: VariableStore) -> Iterator[None]:
 
     with store.aside(), tf.variable_creator_scope(creator):
         yield
+
+
+def _check_axes(predictions: Any) -> None:
+    """Refuses outputs of one axis: Keras takes their loss for the whole, and not for its share."""
+    flat = [p for p in tf.nest.flatten(predictions) if p.shape.rank == 1]
+    if flat:
+        raise ValueError(
+            f"expected outputs with at least two axes on several towers, received {flat[0].shape}: "
+            "Keras would not divide their loss among the towers. Keep the last axis, as in Dense(1)"
+        )

@@ -17,7 +17,7 @@ from towerpack.callbacks import (
 )
 from towerpack.checkpoint import ModelLoader, SmartInit
 from towerpack.core import logger
-from towerpack.core.cluster import WrongUse, is_chief, progress, this_cluster
+from towerpack.core.cluster import is_chief, progress
 from towerpack.core.tracebacks import folds_traceback
 from towerpack.input_source import InputSource
 from towerpack.monitor import (
@@ -35,7 +35,7 @@ from towerpack.tower.summary import MovingAverage
 from towerpack.train.epoch_clock import EpochClock
 from towerpack.train.interrupts import StopRequest
 from towerpack.train.own_variables import adopt_attributes
-from towerpack.train.ranks import OneRank
+from towerpack.train.ranks import OneRank, check_not_alone
 from towerpack.train.resume import ResumedRun, find_run, job
 from towerpack.train.run_directory import move_earlier_run
 
@@ -447,27 +447,6 @@ class NoOpTrainer(Trainer):
 
     def run_steps(self, count: int) -> int:
         return count
-
-
-def check_not_alone(trainer: Trainer) -> None:
-    """Refuses a trainer of one process where several were started to train together."""
-    cluster = this_cluster()
-    if cluster is None or not trainer.trains:
-        return
-    kind = type(trainer).__name__
-    if cluster.servers and not trainer.uses_servers:
-        raise WrongUse(
-            f"expected a trainer for a cluster with parameter servers, received {kind}; use "
-            "DistributedTrainerParameterServer, or start the ranks without --servers"
-        )
-    if cluster.servers or trainer.ranks.size == cluster.size:
-        return
-    raise WrongUse(
-        f"expected a trainer for the {cluster.size} ranks that were started ({cluster.source}), "
-        f"received {kind}, which would train on each of them by itself. Use "
-        "DistributedTrainerReplicated, or pass ranks=ranks_of_run() to a TowerTrainer of your own. "
-        "To train on one machine, start one process"
-    )
 
 
 def steps_of_data(source: InputSource, batches_per_step: int) -> int:

@@ -26,13 +26,14 @@ import numpy as np
 from towerpack._cluster import LOST_PEER, joined
 from towerpack._tensorflow import tf, v1
 from towerpack.core.checksum import crc32c
-from towerpack.core.cluster import Cluster, RanksDiffer, progress
+from towerpack.core.cluster import Cluster, RanksDiffer, WrongUse, progress, this_cluster
 from towerpack.dataflow.parallel.share import Share
 from towerpack.tower.determinism import op_determinism_enabled
 from towerpack.tower.gradproc import scaled
 from towerpack.train.packing import open_size, packed_sum
 
 if TYPE_CHECKING:
+    from towerpack.train.base import Trainer
     from towerpack.train.builder import BuiltTower
 
 SIGNALS = 12  # the most numbers that each rank contributes to an agreement
@@ -315,6 +316,27 @@ class Ranks(OneRank):
                 "expected the same program, data and options on all ranks, received "
                 + "; ".join(wrong)
             )
+
+
+def check_not_alone(trainer: Trainer) -> None:
+    """Refuses a trainer of one process where several were started to train together."""
+    cluster = this_cluster()
+    if cluster is None or not trainer.trains:
+        return
+    kind = type(trainer).__name__
+    if cluster.servers and not trainer.uses_servers:
+        raise WrongUse(
+            f"expected a trainer for a cluster with parameter servers, received {kind}; use "
+            "DistributedTrainerParameterServer, or start the ranks without --servers"
+        )
+    if cluster.servers or trainer.ranks.size == cluster.size:
+        return
+    raise WrongUse(
+        f"expected a trainer for the {cluster.size} ranks that were started ({cluster.source}), "
+        f"received {kind}, which would train on each of them by itself. Use "
+        "DistributedTrainerReplicated, or pass ranks=ranks_of_run() to a TowerTrainer of your own. "
+        "To train on one machine, start one process"
+    )
 
 
 def is_same(first: Any, other: Any) -> bool:

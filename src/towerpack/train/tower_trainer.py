@@ -30,13 +30,13 @@ from towerpack.tower import (
 from towerpack.tower.context import Summary
 from towerpack.tower.determinism import drawing_from, drawn_seed, seed_of_rank, tracing_with
 from towerpack.train.autotune import Autotune, StepOptions
-from towerpack.train.base import Trainer, check_not_alone
+from towerpack.train.base import Trainer
 from towerpack.train.builder import Objective, StepBuilder, checked_cost
 from towerpack.train.devices import Copies, OneTower, device_names
 from towerpack.train.fingerprint import facts
 from towerpack.train.loss_scale import LossScale
 from towerpack.train.non_finite import non_finite_error
-from towerpack.train.ranks import OneRank
+from towerpack.train.ranks import OneRank, check_not_alone
 from towerpack.train.resume import log_total_batch
 from towerpack.train.runner import CannotCompile, Outcome, StepRunner
 from towerpack.train.scheduler import StepScheduler
