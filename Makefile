@@ -14,7 +14,7 @@ DATA_BIN := .venv-data/bin
 PIP := -m pip --disable-pip-version-check install --quiet
 
 FORMATS := arrayrecord,hdf5,image,lmdb,matlab,parquet,protobuf,svmlight,safetensors
-TEST_EXTRAS := tf-cpu,test,lint,$(FORMATS),export,rl,sklearn
+TEST_EXTRAS := tf-cpu,test,lint,$(FORMATS),export,rl,sklearn,sweep
 
 CLUSTER_PACKAGES := iproute2 mpich munge openmpi-bin slurm-wlm  # of Debian
 

@@ -1,7 +1,3 @@
-"""Other interfaces to the same trainer: `Estimator(model_fn)` and scikit-learn estimators.
-
-Empty so far. `Estimator` will train, evaluate and predict from a `model_fn` and an `input_fn`; the
-classifier and regressor will pass the checks that scikit-learn makes of its own.
-"""
+"""The Estimator interface of TensorFlow 1: a `model_fn`, an `input_fn`, and a model directory."""
 
 __all__: list[str] = []
