@@ -17,6 +17,7 @@ from towerpack.core import logger
 from towerpack.dataflow.base import DataFlow
 from towerpack.keras.data import passes, split, training_data
 from towerpack.keras.events import KerasEvents, log_unfused, separated
+from towerpack.keras.ranks import MetricsOfRanks
 from towerpack.keras.tower import KerasTower, KerasTrainer
 from towerpack.keras.validation import Validation
 from towerpack.monitor import JSONWriter, RunRecord, TFEventWriter
@@ -95,6 +96,8 @@ def fit(
             "data": describe(data.source),
         }
         tower.setup(data.source)
+        if trainer.ranks.size > 1:
+            trainer.register_callback(MetricsOfRanks(tower))
         events = KerasEvents(
             tower, of_keras, validation,
             validates=lambda epoch: is_due(epoch, validation_freq),
