@@ -54,7 +54,8 @@ _TABLE = {
         RepeatedData RepeatedDataPoint SVMLightData SelectComponent ShardData ShuffleData Source
         Stage TFRecordData TFRecordSerializer TakeData TarData TestDataSpeed UnsafePickle
         VarLenFeature WeightedChooseData WorkerDied WorkerError as_flow bench build_index
-        kept_workers send_dataflow_zmq write_arrayrecord write_examples write_parquet write_tar
+        class_counts class_weights kept_workers sample_weights send_dataflow_zmq write_arrayrecord
+        write_examples write_parquet write_tar
     """,
     "towerpack.monitor": """
         CallbackCost CometMLMonitor EpochTimes JSONWriter MLflowMonitor MonitorBase Monitors

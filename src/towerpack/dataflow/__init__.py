@@ -7,6 +7,7 @@ never imported: PyTorch, JAX and plain Python use it just as well.
 
 from towerpack.dataflow.base import DataFlow, DataFlowTerminated, RNGDataFlow
 from towerpack.dataflow.benchmark import BenchResult, TestDataSpeed, bench
+from towerpack.dataflow.classes import class_counts, class_weights, sample_weights
 from towerpack.dataflow.format.arrayrecord import ArrayRecordData, write_arrayrecord
 from towerpack.dataflow.format.caffe import CaffeLMDB
 from towerpack.dataflow.format.example import (
@@ -158,7 +159,10 @@ __all__ = [
     "as_flow",
     "bench",
     "build_index",
+    "class_counts",
+    "class_weights",
     "kept_workers",
+    "sample_weights",
     "send_dataflow_zmq",
     "write_arrayrecord",
     "write_examples",
