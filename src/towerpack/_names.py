@@ -108,7 +108,7 @@ _TABLE = {
         InferenceRunnerBase Inferencer InjectShell LearningRateRangeTest MaxSaver MergeAllSummaries
         MinSaver ModelSaver ModelSummary MovingAverageSummary ObjAttrParam PeakMemoryTracker
         PeriodicCallback PeriodicTrigger PredictionImages ProcessTensors Profiler ProgressBar
-        ProxyCallback RocCurve RunOp ScalarStats ScheduledHyperParamSetter SendStat
+        ProxyCallback PruneTrial RocCurve RunOp ScalarStats ScheduledHyperParamSetter SendStat
         SimpleMovingAverage StartProcOrThread StatMonitorParamSetter StopAt StopTraining
         TensorPrinter TerminateOnNaN ThroughputTracker TopK cosine one_cycle warmup
     """,

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+import optuna
+
 import towerpack.callbacks as room
 from tests.callbacks.training import STEPS
 from tests.tiny_model import tiny_arrays, tiny_flow
@@ -120,6 +122,7 @@ EXAMPLES: dict[str, Example] = {
     "ProxyCallback(steps)": Example(
         lambda: room.ProxyCallback(room.SimpleMovingAverage("cost", 4)), ALL
     ),
+    "PruneTrial": Example(lambda: room.PruneTrial(optuna.create_study().ask(), "cost")),
     "RunOp": Example(lambda: room.RunOp(lambda: None)),
     "RunOp(run_step)": Example(lambda: room.RunOp(lambda trainer: None, run_step=True), ALL),
     "ScheduledHyperParamSetter": Example(

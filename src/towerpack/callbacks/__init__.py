@@ -33,6 +33,7 @@ from towerpack.callbacks.inferencers import (
 )
 from towerpack.callbacks.profiler import GraphProfiler, Profiler
 from towerpack.callbacks.progress_bar import ProgressBar
+from towerpack.callbacks.pruning import PruneTrial
 from towerpack.callbacks.range_test import LearningRateRangeTest
 from towerpack.callbacks.saver import MaxSaver, MinSaver, ModelSaver
 from towerpack.callbacks.schedules import ScheduledHyperParamSetter, cosine, one_cycle, warmup
@@ -113,6 +114,7 @@ __all__ = [
     "Profiler",
     "ProgressBar",
     "ProxyCallback",
+    "PruneTrial",
     "RocCurve",
     "RunOp",
     "ScalarStats",
