@@ -42,12 +42,12 @@ _TABLE = {
     "towerpack.dataflow": """
         ArrayRecordData AugmentImageComponent AugmentImageComponents AugmentImageCoordinates
         BalancedData BatchData BatchDataByShape BatchError BenchResult BoxComponent BucketBatchData
-        CSVData CacheData CaffeLMDB ConcatData CorruptRecord CurveKeys DataFlow DataFlowTerminated
-        DataFromArrays DataFromGenerator DataFromIterable DataFromList DataFromQueue
-        DroppedDatapoint ExampleData FakeData FilterData FixedLenFeature FixedSizeData FlowIterator
-        FlowSequence HDF5Data HDF5Serializer ImageFeature ImageFolder ImageFromFile JoinData
-        LMDBData LMDBDataDecoder LMDBSerializer LinkCounts LinkOptions LocallyShuffleData MapData
-        MapDataComponent MosaicData MultiProcessMapAndBatchData MultiProcessMapData
+        CSVData CacheData CaffeLMDB ClassWeightData ConcatData CorruptRecord CurveKeys DataFlow
+        DataFlowTerminated DataFromArrays DataFromGenerator DataFromIterable DataFromList
+        DataFromQueue DroppedDatapoint ExampleData FakeData FilterData FixedLenFeature FixedSizeData
+        FlowIterator FlowSequence HDF5Data HDF5Serializer ImageFeature ImageFolder ImageFromFile
+        JoinData LMDBData LMDBDataDecoder LMDBSerializer LinkCounts LinkOptions LocallyShuffleData
+        MapData MapDataComponent MosaicData MultiProcessMapAndBatchData MultiProcessMapData
         MultiProcessMapDataComponentSharedArray MultiProcessRunner MultiProcessRunnerZMQ
         MultiThreadMapData MultiThreadRunner NumpyColumns NumpyFiles NumpySerializer ParquetData
         PrintData ProxyDataFlow RNGDataFlow RandomChooseData RandomMixData RawFeature RemoteDataZMQ
