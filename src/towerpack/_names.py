@@ -97,17 +97,18 @@ _TABLE = {
         verify_checkpoint
     """,
     "towerpack.callbacks": """
-        BinaryClassificationStats Callback CallbackFactory Callbacks CheckNumerics ClassReport
-        ClassificationError ConfusionMatrix DataParallelInferenceRunner DumpTensorAsImage
-        DumpTensors EMA EarlyStopping EnableCallbackIf EstimatedTimeLeft GPUUtilizationTracker
-        GradientNorm GraphProfiler GraphSummary GraphVarParam HostMemoryTracker
-        HumanHyperParamSetter HyperParam HyperParamSetter HyperParamSetterWithFunc InferenceRunner
-        InferenceRunnerBase Inferencer InjectShell LearningRateRangeTest MaxSaver MergeAllSummaries
-        MinSaver ModelSaver ModelSummary MovingAverageSummary ObjAttrParam PeakMemoryTracker
-        PeriodicCallback PeriodicTrigger PredictionImages ProcessTensors Profiler ProgressBar
-        ProxyCallback RocCurve RunOp ScalarStats ScheduledHyperParamSetter SendStat
-        SimpleMovingAverage StartProcOrThread StatMonitorParamSetter StopAt StopTraining
-        TensorPrinter TerminateOnNaN ThroughputTracker TopK cosine one_cycle warmup
+        BinaryClassificationStats Callback CallbackFactory Callbacks CheckNumerics ClassFrequencies
+        ClassReport ClassificationError ConfusionMatrix DataParallelInferenceRunner
+        DumpTensorAsImage DumpTensors EMA EarlyStopping EnableCallbackIf EstimatedTimeLeft
+        GPUUtilizationTracker GradientNorm GraphProfiler GraphSummary GraphVarParam
+        HostMemoryTracker HumanHyperParamSetter HyperParam HyperParamSetter HyperParamSetterWithFunc
+        InferenceRunner InferenceRunnerBase Inferencer InjectShell LearningRateRangeTest MaxSaver
+        MergeAllSummaries MinSaver ModelSaver ModelSummary MovingAverageSummary ObjAttrParam
+        PeakMemoryTracker PeriodicCallback PeriodicTrigger PrecisionRecallCurve PredictionImages
+        ProcessTensors Profiler ProgressBar ProxyCallback RocCurve RunOp ScalarStats
+        ScheduledHyperParamSetter SendStat SimpleMovingAverage StartProcOrThread
+        StatMonitorParamSetter StopAt StopTraining TensorPrinter TerminateOnNaN ThroughputTracker
+        TopK cosine one_cycle warmup
     """,
     "towerpack.train": """
         AsyncMultiGPUTrainer AutoResumeTrainConfig DEFAULT_CALLBACKS DEFAULT_MONITORS
