@@ -10,12 +10,11 @@ from typer.core import TyperCommand
 
 from towerpack.cli.program import is_program, load_program, run_script
 from towerpack.core import logger
+from towerpack.core.plain_settings import as_overrides, plain_settings
 from towerpack.core.settings import (
     REQUIRED,
     SettingsError,
-    flat,
     list_keys,
-    plain_settings,
     read_settings,
     updated_settings,
 )
@@ -88,8 +87,7 @@ def train(
     if directory or not logger.get_logger_dir():  # which the file may have set
         logger.set_logger_dir(directory or Path("train_log", file.stem))
     expected = logger.get_logger_dir()
-    shown = [f"{key}={value}" for key, value in flat(plain_settings(values)).items()]
-    logger.info("settings: %s", " ".join(shown) or "none")
+    logger.info("settings: %s", " ".join(as_overrides(plain_settings(values))) or "none")
     config, trainer = program.make(values)
     if directory and logger.get_logger_dir() != expected:
         raise ValueError(

@@ -83,37 +83,6 @@ def updated_settings(
     return _made(settings, _checked(_class_of(settings), values, origin))
 
 
-def plain_settings(settings: Any, path: str = "") -> dict[str, Any]:
-    """The values of a dataclass as plain data, from which `updated_settings` makes an equal one."""
-    found = {}
-    for field in dataclasses.fields(settings):
-        value, key = getattr(settings, field.name), f"{path}{field.name}"
-        if dataclasses.is_dataclass(value):
-            found[field.name] = plain_settings(value, f"{key}.")
-            continue
-        try:
-            found[field.name] = msgspec.to_builtins(value, str_keys=True, enc_hook=_encode)
-        except TypeError as error:
-            raise TypeError(
-                f"{key}: expected plain data (numbers, text, lists, dicts, paths, enums, "
-                f"dataclasses), since settings are stored with the run, received {value!r}"
-            ) from error
-    return found
-
-
-def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Nested values by their dotted keys.
-
-    >>> flat({"optimizer": {"name": "adam", "lr": 0.1}, "seed": 0})
-    {'optimizer.name': 'adam', 'optimizer.lr': 0.1, 'seed': 0}
-    """
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        inner = flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {}
-        found |= inner or {f"{path}{key}": value}
-    return found
-
-
 def list_keys(settings: Any, path: str = "") -> Iterator[tuple[str, str, Any]]:
     """The dotted key, type and default of every setting; the default is `REQUIRED` without one."""
     for field, hint in _fields(_class_of(settings)).values():
@@ -319,12 +288,6 @@ def _made(settings: Any, values: _Nested, path: str = "") -> Any:
             )
         arguments[name] = value
     return kind(**arguments)
-
-
-def _encode(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} is not plain data")
 
 
 def _decode(kind: type, value: Any) -> Any:

@@ -13,7 +13,7 @@ from towerpack.callbacks import Callback, Callbacks
 from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
 from towerpack.core.cluster import is_chief
-from towerpack.core.settings import plain_settings
+from towerpack.core.plain_settings import plain_settings
 from towerpack.core.tracebacks import folds_traceback
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, apply_default_prefetch
