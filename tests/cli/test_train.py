@@ -176,3 +176,21 @@ def test_a_file_that_sets_another_directory_is_refused():
     logger.close_log_file()
     assert result.exit_code == 1
     assert "error: expected the run in mine, but mine.py has set" in result.output
+
+
+@pytest.mark.parametrize(
+    ("line", "keys"), [("config = {}", ["max_epoch=2"]), ("def get_config(): return {}", [])]
+)
+def test_files_without_settings_of_their_own_resume_too(line, keys):
+    config = "TrainConfig(model=TinyModel(), dataflow=tiny_flow(), callbacks=[ModelSaver()], "
+    code = "from towerpack import ModelSaver, TrainConfig\nfrom tests.tiny_model import *\n"
+    Path("mine.py").write_text(code + line.format(f"{config}max_epoch=1)"))
+    first = in_process("mine.py")
+    assert first.exit_code == 0, first.output
+    if not keys:
+        Path("mine.py").write_text(code + line.format(f"{config}max_epoch=2)"))
+    second = in_process("mine.py", "--resume", "train_log/mine", *keys)
+    logger.close_log_file()
+    assert second.exit_code == 0, second.output
+    facts = json.loads(Path("train_log/mine/run.json").read_text())
+    assert (facts["epoch"], len(facts["sessions"])) == (2, 2)

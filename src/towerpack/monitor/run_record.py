@@ -80,7 +80,7 @@ class RunRecord(MonitorBase):
         before = _earlier_facts(self._directory) if run.continues else None
         configuration = plain(run.configuration)
         if before:
-            _log_changes(settings_of(before), settings_of({"configuration": configuration}))
+            _log_changes(before, {"configuration": configuration})
         # The last `run.json` may be older than the checkpoint, or contain later values, which will
         # be logged again. So the points of scalars come from the records of all steps.
         earlier = earlier_records(self._directory / JSONWriter.LINES, run)
@@ -183,14 +183,15 @@ def _earlier_facts(directory: Path) -> dict[str, Any] | None:
     return facts
 
 
-def settings_of(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings in the configuration of a run by their dotted keys; empty if it has none."""
+def settings_of(facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The settings in the configuration of a run; None if it has none."""
     configuration = facts.get("configuration")
     settings = configuration.get("settings") if isinstance(configuration, dict) else None
-    return flat(settings) if isinstance(settings, dict) else {}
+    return settings if isinstance(settings, dict) else None
 
 
 def _log_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    before, now = flat(settings_of(before) or {}), flat(settings_of(now) or {})
     changes = [
         f"{key} from {before.get(key, 'absent')!r} to {now.get(key, 'absent')!r}"
         for key in differing_keys([before, now])
