@@ -3,7 +3,10 @@ import logging
 import numpy as np
 
 from towerpack.callbacks import ClassFrequencies
+from towerpack.core import logger
 from towerpack.monitor import MonitorBase, Monitors
+
+logger.set_level("INFO")  # prepares it, or `caplog` would not see its first lines
 
 
 class Kept(MonitorBase):

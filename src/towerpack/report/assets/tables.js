@@ -135,6 +135,22 @@ function callbacksCard(run, named) {
   return el("div", { class: "card" }, el("h3", {}, named ? `${run.name}: callbacks` : "The costliest callbacks"), table(["callback", "share of the time", "#an epoch"], rows));
 }
 
+const MOST_CLASSES = 40; // in a table; of more, the rarest are shown
+
+function classesCards(run, named) {
+  return Object.entries(run.facts.classes || {}).map(([name, { counts, note }]) => {
+    const total = counts.reduce((sum, [, count]) => sum + count, 0) || 1;
+    const rare = new Set([...counts].sort((a, b) => a[1] - b[1]).slice(0, MOST_CLASSES));
+    const shown = counts.filter((pair) => rare.has(pair));
+    const rows = shown.map(([label, count]) => [
+      el("span", { style: "overflow-wrap:anywhere" }, label), loadBar(count / total), count.toLocaleString("en")]);
+    const title = `${named ? `${run.name}: ` : ""}${name} data`;
+    return el("div", { class: "card", "data-classes": name }, el("h3", {}, title), table(["class", "share", "#samples"], rows),
+      counts.length > shown.length ? el("p", { class: "soft" }, `the rarest ${shown.length} of ${counts.length.toLocaleString("en")} classes`) : null,
+      note ? el("p", { class: "soft" }, note) : null);
+  });
+}
+
 function checkpointsCard(run, named, now) {
   if (!run.checkpoints.length) return null;
   const columns = run.headline.filter(({ name }) => run.checkpoints.some((x) => name in x.values));
