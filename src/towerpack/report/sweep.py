@@ -49,17 +49,17 @@ def open_study(directory: str | Path) -> Any:
     """
     optuna = require("optuna", extra="sweep")
     journal = require("optuna.storages.journal", extra="sweep")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     sweep = load_sweep(directory)
     path = Path(directory, JOURNAL)
     backend = journal.JournalFileBackend(str(path), lock_obj=JournalLock(path))
+    storage = journal.JournalStorage(backend)
     pruners = optuna.pruners
-    return optuna.create_study(
-        study_name=STUDY,
-        storage=journal.JournalStorage(backend),
-        pruner=pruners.MedianPruner() if sweep["prune"] else pruners.NopPruner(),
-        direction="maximize" if sweep["maximize"] else "minimize",
-        load_if_exists=True,
-    )
+    pruner = pruners.MedianPruner() if sweep["prune"] else pruners.NopPruner()
+    if not storage.get_all_studies():
+        direction = optuna.study.StudyDirection["MAXIMIZE" if sweep["maximize"] else "MINIMIZE"]
+        storage.create_new_study([direction], STUDY)
+    return optuna.load_study(study_name=STUDY, storage=storage, pruner=pruner)
 
 
 class JournalLock:
