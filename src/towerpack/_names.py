@@ -39,6 +39,9 @@ _TABLE = {
     "towerpack.core.every": """
         Every every
     """,
+    "towerpack.core.settings": """
+        read_settings
+    """,
     "towerpack.dataflow": """
         ArrayRecordData AugmentImageComponent AugmentImageComponents AugmentImageCoordinates
         BalancedData BatchData BatchDataByShape BatchError BenchResult BoxComponent BucketBatchData

@@ -17,6 +17,7 @@ import msgspec
 
 from towerpack.core import logger
 from towerpack.core.files import atomic_file
+from towerpack.core.plain_settings import differing_keys, flat
 from towerpack.monitor.base import MonitorBase, RunInfo
 from towerpack.monitor.environment import environment, process_identity
 from towerpack.monitor.files import GrowingFile
@@ -77,6 +78,9 @@ class RunRecord(MonitorBase):
         self._directory = run.required_directory()
         now = time.time()
         before = _earlier_facts(self._directory) if run.continues else None
+        configuration = plain(run.configuration)
+        if before:
+            _log_changes(settings_of(before), settings_of({"configuration": configuration}))
         # The last `run.json` may be older than the checkpoint, or contain later values, which will
         # be logged again. So the points of scalars come from the records of all steps.
         earlier = earlier_records(self._directory / JSONWriter.LINES, run)
@@ -97,7 +101,7 @@ class RunRecord(MonitorBase):
             "verdict": "",
             "scalars": points_of(earlier) or (before or {}).get("scalars", {}),
             "hyperparameters": before["hyperparameters"] if before else {},
-            "configuration": plain(run.configuration),
+            "configuration": configuration,
             "environment": environment(),
             "devices": list(run.devices),
         }
@@ -177,6 +181,26 @@ def _earlier_facts(directory: Path) -> dict[str, Any] | None:
         logger.warning("%s; it was renamed to %s, and a new record begins", error, aside)
         return None
     return facts
+
+
+def settings_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings in the configuration of a run by their dotted keys; empty if it has none."""
+    configuration = facts.get("configuration")
+    settings = configuration.get("settings") if isinstance(configuration, dict) else None
+    return flat(settings) if isinstance(settings, dict) else {}
+
+
+def _log_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    changes = [
+        f"{key} from {before.get(key, 'absent')!r} to {now.get(key, 'absent')!r}"
+        for key in differing_keys([before, now])
+    ]
+    if changes:
+        logger.warning(
+            "this run continues with changed settings: %s. What the checkpoint contains, such as a "
+            "learning rate in a variable, stays as it was",
+            ", ".join(changes),
+        )
 
 
 def note_point(

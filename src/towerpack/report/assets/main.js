@@ -138,10 +138,12 @@ class Page {
   about(run) {
     const name = this.several ? `${run.name}: ` : "";
     const { facts: known } = run;
+    const { settings, ...configuration } = known.configuration || {}; // settings have their own card
     const sessions = Object.fromEntries((known.sessions || []).map((x, i) => [`session ${i + 1}`, `${x.state}, from epoch ${x.from_epoch}, step ${x.from_step}, ${new Date(x.started * 1000).toLocaleString("en-GB")}`]));
     return [
       facts(`${name}hyperparameters`, known.hyperparameters, !this.several),
-      facts(`${name}configuration`, known.configuration, !this.several),
+      facts(`${name}settings`, run.settings, !this.several),
+      facts(`${name}configuration`, configuration, !this.several),
       facts(`${name}environment`, { ...known.environment, ...(known.devices && known.devices.length ? { devices: known.devices.join("\n") } : {}) }),
       facts(`${name}sessions`, { directory: run.directory, command: known.command || "–", ...sessions }),
     ];

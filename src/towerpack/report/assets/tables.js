@@ -71,16 +71,20 @@ function comparison(page) {
     const values = bests.map((row) => row[i]).filter(Boolean).map((x) => x.value);
     return better[name] === "min" ? Math.min(...values) : Math.max(...values);
   });
+  const settings = page.data.runs.map((run) => run.settings);
+  const text = (value) => (value === undefined ? "–" : typeof value === "string" ? value : JSON.stringify(value));
+  const differing = [...new Set(settings.flatMap(Object.keys))].filter((key) => settings.some((x) => text(x[key]) !== text(settings[0][key])));
   const rows = page.data.runs.map((run, r) => [
     el("span", { class: "row" }, el("i", { class: "dot", style: `background:${page.colour(run)}` }), el("b", {}, run.name)),
     el("span", { class: `pill ${run.state}` }, run.state),
+    ...differing.map((key) => text(run.settings[key])),
     run.facts.epoch === undefined ? "–" : `${run.facts.epoch}${run.facts.max_epoch > 0 && run.facts.max_epoch < 10000 ? ` / ${run.facts.max_epoch}` : ""}`,
     run.facts.steps_per_second ? formatNumber(run.facts.steps_per_second) : "–",
     run.devices || "–",
     formatSeconds(duration(run)),
     ...bests[r].map((best, i) => (best ? el(best.value === winner[i] ? "b" : "span", {}, formatNumber(best.value)) : "–")),
   ]);
-  return el("div", { class: "card", style: "margin-top:20px" }, table(["run", "state", "#epoch", "#steps/s", "devices", "#time", ...names.map((name) => `#best ${name}`)], rows));
+  return el("div", { class: "card", style: "margin-top:20px" }, table(["run", "state", ...differing, "#epoch", "#steps/s", "devices", "#time", ...names.map((name) => `#best ${name}`)], rows));
 }
 
 function loadBar(share, kind = "") {
