@@ -1,4 +1,4 @@
-"""One trial of a sweep, in a process of its own: python -m towerpack.cli.trial SWEEP_DIR NUMBER."""
+"""One trial of a sweep: python -m towerpack.cli.trial SWEEP_DIR NUMBER PID_OF_THE_SWEEP."""
 
 from __future__ import annotations
 
@@ -6,11 +6,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from towerpack.cli.search_space import SearchSpace
+from optuna.trial import TrialState
+
+from towerpack._tensorflow import tf
+from towerpack.callbacks import PruneTrial
+from towerpack.cli.program import load_program
+from towerpack.cli.search_space import parse_space
 from towerpack.core import logger
-from towerpack.core.optional import require
+from towerpack.core.processes import killed_with_parent
+from towerpack.core.settings import read_settings
 from towerpack.core.similar import nearest_first
-from towerpack.report.sweep import STUDY, best_value, load_sweep, open_study, trial_name
+from towerpack.monitor import RunRecord
+from towerpack.report.sweep import (
+    best_value,
+    load_sweep,
+    open_study,
+    running_trial,
+    trial_name,
+)
+from towerpack.train import DEFAULT_CALLBACKS, launch_train_with_config
 
 LONGEST_ERROR = 1000  # characters of an exception that ended a trial
 
@@ -19,19 +33,10 @@ class NoMetricError(ValueError):
     """A trial did not log the metric of its sweep, so no other trial will."""
 
 
-def running_trial(study: Any, number: int) -> Any:
-    """The `optuna.Trial` that continues a trial of the study in this process."""
-    storage = study._storage
-    study_id = storage.get_study_id_from_name(STUDY)
-    trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, number)
-    return require("optuna", extra="sweep").trial.Trial(study, trial_id)
-
-
 def main(directory: Path, number: int) -> None:
     """Trains a trial, from its last checkpoint if it has one, and stores its result."""
     sweep, study = load_sweep(directory), open_study(directory)
     trial = running_trial(study, number)
-    states = require("optuna", extra="sweep").trial.TrialState
     try:
         pruned = train_trial(sweep, trial, directory / trial_name(number))
         frozen = study.get_trials(deepcopy=False)[number]
@@ -41,24 +46,18 @@ def main(directory: Path, number: int) -> None:
     except Exception as error:
         trial.set_user_attr("error", f"{type(error).__name__}: {error}"[:LONGEST_ERROR])
         trial.set_user_attr("no_metric", isinstance(error, NoMetricError))
-        study.tell(number, state=states.FAIL)
+        study.tell(number, state=TrialState.FAIL)
         raise
     if pruned:
-        study.tell(number, state=states.PRUNED)
+        study.tell(number, state=TrialState.PRUNED)
     else:
         study.tell(number, value)
 
 
 def train_trial(sweep: dict[str, Any], trial: Any, directory: Path) -> bool:
     """Trains the program of the sweep with the values of a trial; returns whether it was pruned."""
-    from towerpack._tensorflow import tf
-    from towerpack.callbacks import PruneTrial
-    from towerpack.cli.program import load_program
-    from towerpack.core.settings import read_settings
-    from towerpack.train import DEFAULT_CALLBACKS, launch_train_with_config
-
     file = Path(sweep["file"])
-    overrides = SearchSpace.from_json(sweep).overrides(trial.params)
+    overrides = parse_space(sweep["space"]).overrides(trial.params)
     sys.argv = ["towerpack", "train", str(file), *overrides]  # the command in the run's record
     logger.set_logger_dir(directory)
     tf.keras.utils.set_random_seed(trial.user_attrs["seed"])
@@ -79,8 +78,6 @@ def train_trial(sweep: dict[str, Any], trial: Any, directory: Path) -> bool:
 
 def no_value(metric: str, directory: Path) -> ValueError:
     """The error of a trial without a finite value of the metric."""
-    from towerpack.monitor import RunRecord
-
     facts = RunRecord.load(directory) or {}
     names = [name for name in facts.get("scalars", {}) if not name.startswith("time/")]
     if metric in names:
@@ -92,4 +89,5 @@ def no_value(metric: str, directory: Path) -> ValueError:
 
 
 if __name__ == "__main__":
+    killed_with_parent(int(sys.argv[3]))
     main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -17,6 +17,8 @@ from towerpack.monitor import RunRecord
 from towerpack.report.page import fill_page
 
 SWEEP_FILE = "sweep.json"
+SWEEP_PAGE = "sweep.html"
+TRIAL_PAGE = "report.html"  # in the directory of each trial
 JOURNAL = "trials.journal"
 STUDY = "sweep"
 SCRIPTS = ("scale.js", "chart.js", "tables.js", "parallel.js", "sweep.js")
@@ -62,6 +64,14 @@ def open_study(directory: str | Path) -> Any:
     return optuna.load_study(study_name=STUDY, storage=storage, pruner=pruner)
 
 
+def running_trial(study: Any, number: int) -> Any:
+    """The `optuna.Trial` by which this process continues a trial of `open_study`."""
+    storage = study._storage
+    study_id = storage.get_study_id_from_name(STUDY)
+    trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, number)
+    return require("optuna", extra="sweep").trial.Trial(study, trial_id)
+
+
 class JournalLock:
     """The right to append to a journal, which the kernel takes back from a process that is killed.
 
@@ -105,7 +115,6 @@ def read_sweep(directory: str | Path) -> dict[str, Any]:
 
 def _trial(trial: Any, sweep: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     name = trial_name(trial.number)
-    report = "report.html"
     curve = sorted(trial.intermediate_values.items())
     return {
         "number": trial.number,
@@ -117,7 +126,7 @@ def _trial(trial: Any, sweep: Mapping[str, Any], directory: Path) -> dict[str, A
         "seconds": _seconds(RunRecord.load(directory / name)),
         "error": trial.user_attrs.get("error", ""),
         "command": trial.user_attrs.get("command", ""),
-        "link": f"{name}/{report}" if (directory / name / report).exists() else f"{name}/",
+        "link": f"{name}/{TRIAL_PAGE}" if (directory / name / TRIAL_PAGE).exists() else f"{name}/",
     }
 
 
