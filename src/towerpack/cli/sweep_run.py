@@ -224,9 +224,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
         process.wait(LONGEST_SAVE)
-    except BaseException:
+    except subprocess.TimeoutExpired:
+        typer.echo(f"it has not ended within {LONGEST_SAVE:g} s, so it is killed")
+    finally:
         process.kill()
-        raise
+        process.wait()
 
 
 @contextlib.contextmanager

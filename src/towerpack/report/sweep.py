@@ -47,7 +47,8 @@ def load_sweep(directory: str | Path) -> dict[str, Any]:
 def open_study(directory: str | Path) -> Any:
     """The study of a sweep: an `optuna.Study` in the journal of its directory, made if missing.
 
-    The journal is text, one JSON line for each event; nothing is unpickled.
+    The journal is text, one JSON line for each event; nothing is unpickled. The pruner compares a
+    trial with the median of the others, once there are five, and not after its first epoch alone.
     """
     optuna = require("optuna", extra="sweep")
     journal = require("optuna.storages.journal", extra="sweep")
@@ -57,7 +58,7 @@ def open_study(directory: str | Path) -> Any:
     backend = journal.JournalFileBackend(str(path), lock_obj=JournalLock(path))
     storage = journal.JournalStorage(backend)
     pruners = optuna.pruners
-    pruner = pruners.MedianPruner() if sweep["prune"] else pruners.NopPruner()
+    pruner = pruners.MedianPruner(n_warmup_steps=2) if sweep["prune"] else pruners.NopPruner()
     if not storage.get_all_studies():
         direction = optuna.study.StudyDirection["MAXIMIZE" if sweep["maximize"] else "MINIMIZE"]
         storage.create_new_study([direction], STUDY)
