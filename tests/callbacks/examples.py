@@ -48,6 +48,7 @@ EXAMPLES: dict[str, Example] = {
     "CallbackFactory": Example(put),
     "CheckNumerics": Example(room.CheckNumerics),
     "CheckNumerics(run_step)": Example(lambda: room.CheckNumerics(run_step=True), ALL),
+    "ClassFrequencies": Example(lambda: room.ClassFrequencies(training=[0] * 99 + [1])),
     "DataParallelInferenceRunner": Example(
         lambda: room.DataParallelInferenceRunner(validation(), room.ScalarStats("cost"), 2)
     ),
@@ -84,6 +85,7 @@ EXAMPLES: dict[str, Example] = {
                 room.ClassReport(picture=False),
                 room.TopK(k=[1, 2]),
                 room.RocCurve("score", "is_positive", picture=False),
+                room.PrecisionRecallCurve("score", "is_positive", picture=False),
             ],
         )
     ),

@@ -5,6 +5,7 @@ attributes of a trainer that `TrainerView` lists, so this room comes before `tra
 """
 
 from towerpack.callbacks.base import Callback, CallbackFactory, ProxyCallback, StopTraining
+from towerpack.callbacks.class_frequencies import ClassFrequencies
 from towerpack.callbacks.ema import EMA
 from towerpack.callbacks.group import Callbacks
 from towerpack.callbacks.hyperparam import (
@@ -27,6 +28,7 @@ from towerpack.callbacks.inferencers import (
     ClassificationError,
     ClassReport,
     ConfusionMatrix,
+    PrecisionRecallCurve,
     RocCurve,
     ScalarStats,
     TopK,
@@ -75,6 +77,7 @@ __all__ = [
     "CallbackFactory",
     "Callbacks",
     "CheckNumerics",
+    "ClassFrequencies",
     "ClassReport",
     "ClassificationError",
     "ConfusionMatrix",
@@ -109,6 +112,7 @@ __all__ = [
     "PeakMemoryTracker",
     "PeriodicCallback",
     "PeriodicTrigger",
+    "PrecisionRecallCurve",
     "PredictionImages",
     "ProcessTensors",
     "Profiler",

@@ -103,12 +103,12 @@ def _stored(settings: Any, directory: Path) -> Any:
     """The settings of a run, which must have a checkpoint."""
     from towerpack.checkpoint.directory import get_checkpoint_path
     from towerpack.monitor import RunRecord
+    from towerpack.monitor.run_record import settings_of
 
     if not directory.is_dir():
         raise NotADirectoryError(f"expected the directory of a run, received {directory}")
-    facts = RunRecord.load(directory)
-    stored = (facts or {}).get("configuration", {}).get("settings")
-    if not isinstance(stored, dict):
+    stored = settings_of(RunRecord.load(directory) or {})
+    if stored is None:
         raise FileNotFoundError(
             f"expected the directory of a run of `towerpack train`, received {directory}: it has "
             f"no {RunRecord.FILE} with settings"

@@ -129,13 +129,14 @@ def type_name(hint: Any) -> str:
         return " or ".join(map(repr, typing.get_args(hint)))
     if typing.get_origin(hint) is typing.Annotated:
         kind, *limits = typing.get_args(hint)
-        return f"{type_name(kind)} with {', '.join(map(str, limits))}"
+        return f"{type_name(kind)} with {', '.join(map(str, limits))}".replace("msgspec.", "")
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " | ".join(type_name(part) for part in typing.get_args(hint))
-    if hint is types.NoneType:
-        return "None"
-    is_class = isinstance(hint, type) and typing.get_origin(hint) is None
-    return hint.__name__ if is_class else str(hint).replace("typing.", "")
+    if hint in (types.NoneType, Ellipsis):
+        return "None" if hint is types.NoneType else "..."
+    name = getattr(typing.get_origin(hint) or hint, "__name__", str(hint))
+    parts = ", ".join(type_name(part) for part in typing.get_args(hint))
+    return f"{name}[{parts}]" if parts else name
 
 
 def _class_of(settings: Any) -> type:
@@ -212,6 +213,7 @@ def _unknown(key: str, known: Sequence[str], origin: str) -> SettingsError:
 
 
 def _converted(value: Any, hint: Any, key: str, origin: str) -> Any:
+    failure: Exception | None = None
     attempts = [(value, value not in NOT_FINITE if isinstance(value, str) else True)]
     if isinstance(value, _Text):  # the raw text comes last: it fits every field of type str
         attempts = [(_parsed(value), True), (str(value), False)]
@@ -219,16 +221,16 @@ def _converted(value: Any, hint: Any, key: str, origin: str) -> Any:
         try:
             found = msgspec.convert(candidate, hint, strict=strict, dec_hook=_decode)
         except (msgspec.ValidationError, TypeError) as error:
-            failure = error
+            failure = failure or error
             continue
         _check_keys(candidate, found, key, origin)
         return found
-    place = str(failure).partition(" - at ")[2]  # within a list or dict
+    reason, _, place = str(failure).partition(" - at ")  # within a list or dict
     nested = _dataclass_in(hint)
     keys = ", ".join(f"{key}.{name}" for name in _fields(nested)) if nested else ""
     raise SettingsError(
         f"{key}: expected {type_name(hint)}, received {value!r}"
-        + (f", at {place.strip('`').removeprefix('$')}" if place else "")
+        + (f"; at {place.strip('`').removeprefix('$')}: {reason}" if place else "")
         + ("" if origin.startswith(("'", '"')) else f" in {origin}")
         + (f"; its keys are {keys}" if keys else "")
     ) from failure

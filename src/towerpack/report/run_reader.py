@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from towerpack.core.optional import require
+from towerpack.core.plain_settings import flat
 from towerpack.dataflow.statistics import StageCost
 from towerpack.monitor import (
     CallbackCost,
@@ -59,7 +60,7 @@ def read_run(directory: str | Path) -> dict[str, Any]:
         "directory": str(directory),
         "state": current_state(facts),
         "facts": facts or {},
-        "settings": settings_of(facts or {}),
+        "settings": flat(settings_of(facts or {}) or {}),
         "devices": devices_of(facts) if facts else "",
         "curves": {name: _curve(records, name) for name in names},
         "headline": [{"name": name, "better": direction(name)} for name in shown_first],

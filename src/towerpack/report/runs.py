@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from towerpack.core import logger
+from towerpack.core.plain_settings import flat
 from towerpack.monitor import JSONWriter, RunRecord
 from towerpack.monitor.environment import is_alive
 from towerpack.monitor.run_record import points_of, settings_of
@@ -71,7 +72,7 @@ def _summary(directory: Path) -> RunSummary:
         size=_size(directory),
         devices=devices_of(facts),
         error=facts["error"],
-        settings=settings_of(facts),
+        settings=flat(settings_of(facts) or {}),
     )
 
 

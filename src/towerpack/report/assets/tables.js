@@ -71,7 +71,7 @@ function comparison(page) {
     const values = bests.map((row) => row[i]).filter(Boolean).map((x) => x.value);
     return better[name] === "min" ? Math.min(...values) : Math.max(...values);
   });
-  const settings = page.data.runs.map((run) => run.settings);
+  const settings = page.data.runs.map((run) => run.settings).filter((x) => Object.keys(x).length);
   const text = (value) => (value === undefined ? "–" : typeof value === "string" ? value : JSON.stringify(value));
   const differing = [...new Set(settings.flatMap(Object.keys))].filter((key) => settings.some((x) => text(x[key]) !== text(settings[0][key])));
   const rows = page.data.runs.map((run, r) => [
