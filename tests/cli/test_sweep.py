@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -11,13 +12,16 @@ import time
 from pathlib import Path
 
 import pytest
+from optuna.trial import TrialState
 from typer.testing import CliRunner
 
 from towerpack.cli import app
+from towerpack.cli.search_space import parse_space
+from towerpack.cli.sweep_run import Sweep
 from towerpack.core import logger
 from towerpack.monitor import JSONWriter, RunRecord
 from towerpack.monitor.environment import is_alive
-from towerpack.report.sweep import open_study, read_sweep
+from towerpack.report.sweep import load_sweep, open_study, read_sweep, running_trial
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -28,9 +32,9 @@ from towerpack import (
     CallbackFactory, ClassificationError, InferenceRunner, ModelSaver, TrainConfig, optimizer
 )
 
-def wait_once(callback):
-    if callback.epoch_num == 3 and os.environ.get("WAIT") and not Path("waiting").exists():
-        Path("waiting").touch()
+def wait_for_signal(callback):
+    if str(callback.epoch_num) == os.environ.get("WAIT"):
+        Path(f"in-epoch-{callback.epoch_num}").touch()
         while not callback.trainer.stop_request.received:
             time.sleep(0.1)
 
@@ -46,7 +50,7 @@ def get_config(lr: float = 0.1, mode: str = "good", epochs: int = 2):
         callbacks=[
             InferenceRunner(tiny_flow(shuffle=False), ClassificationError()),
             ModelSaver(),
-            CallbackFactory(trigger=wait_once),
+            CallbackFactory(trigger=wait_for_signal),
         ],
         max_epoch=epochs,
     )
@@ -67,7 +71,7 @@ def sweep(*arguments: object):
 
 
 @pytest.mark.slow
-def test_trials_that_fail_do_not_end_the_sweep():
+def test_F28_trials_that_fail_do_not_end_the_sweep():
     result = sweep("mode=raise,good,die", "lr=0.5", "--trials", 9)
     assert result.exit_code == 0, result.output
     assert "all 3 combinations of the space were tried" in result.output
@@ -100,28 +104,34 @@ def test_trials_that_fail_do_not_end_the_sweep():
     assert len(read_sweep("train_log/sweep-tiny")["trials"]) == 3  # nothing is trained again
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda x: x.name)
-def test_an_interrupted_sweep_continues_its_trial_exactly(number):
-    arguments = ["lr=log(0.01,0.1)", "epochs=4", "--trials", "1"]
+def interrupt(number, epoch, *arguments):
+    """Starts a sweep and sends it a signal in an epoch; waits until its trial has ended, too."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "towerpack", "sweep", "tiny.py", *arguments, "--dir", "broken"],
-        env={**os.environ, "WAIT": "1"},
+        [sys.executable, "-m", "towerpack", "sweep", "tiny.py", *arguments],
+        env={**os.environ, "WAIT": str(epoch)},
         stdout=subprocess.PIPE,
         text=True,
     )
-    while not Path("waiting").exists():  # in epoch 3; those before are saved
+    while not Path(f"in-epoch-{epoch}").exists():
         assert process.poll() is None
         time.sleep(0.1)
     run = RunRecord.load("broken/trial-0000")
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
-    assert ("is continued by the same command" in output) == (number == signal.SIGINT)
     deadline = time.monotonic() + 30
-    while is_alive(run["process"]):  # a trial ends with its sweep
+    while is_alive(run["process"]):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    return process.returncode, output
+
+
+@pytest.mark.slow
+def test_F28_an_interrupted_sweep_continues_its_trial_exactly():
+    arguments = ["lr=log(0.01,0.1)", "epochs=5", "--trials", "1"]
+    code, output = interrupt(signal.SIGINT, 2, *arguments, "--dir", "broken")
+    assert code == 130 and "is continued by the same command" in output
+    code, output = interrupt(signal.SIGKILL, 4, *arguments, "--dir", "broken")
+    assert (code, output) == (-signal.SIGKILL, "")
     (trial,) = open_study("broken").trials
     assert trial.state.name == "RUNNING"
 
@@ -131,24 +141,30 @@ def test_an_interrupted_sweep_continues_its_trial_exactly(number):
     assert "resuming from" in Path("broken/trial-0000/log.log").read_text()
     (broken,), (whole,) = (read_sweep(name)["trials"] for name in ("broken", "whole"))
     assert broken["parameters"] == whole["parameters"]
-    assert broken["epoch"] == [1, 2, 3, 4] and broken["curve"] == whole["curve"]
+    assert broken["epoch"] == [1, 2, 3, 4, 5] and broken["curve"] == whole["curve"]
     records = [JSONWriter.load_existing_json(f"{name}/trial-0000") for name in ("broken", "whole")]
-    assert [x["validation_error"] for x in records[0]] == [
-        x["validation_error"] for x in records[1]
-    ]
-    assert [x["cost"] for x in records[0]] == [x["cost"] for x in records[1]]
+    costs = [[x["cost"] for x in each] for each in records]
+    assert costs[0] == costs[1] and len(costs[0]) == 5
 
 
 @pytest.mark.slow
-def test_without_a_completed_trial_it_fails():
-    result = sweep("mode=raise,die", "--trials", 1)
-    assert result.exit_code == 1
-    assert "error: none of 1 trials was completed; the first one: " in result.output
-
-    result = sweep("lr=log(0.01,0.1)", "--metric", "validation_eror", "--dir", "x", "epochs=1")
+def test_a_metric_that_runs_do_not_log():
+    result = sweep("lr=log(0.01,0.1)", "epochs=1", "--metric", "validation_eror")
     assert result.exit_code == 1
     assert "received 'validation_eror'; the logged ones are 'validation_error', " in result.output
-    assert len(open_study("x").trials) == 1  # no other trial could succeed
+    assert len(open_study("train_log/sweep-tiny").trials) == 1  # no other trial could succeed
+
+
+def test_without_a_completed_trial_it_is_an_error():
+    sweep("mode=good,raise", "--timeout", "0.000001 s")
+    directory = Path("train_log/sweep-tiny")
+    found = Sweep(directory, parse_space(["mode=good,raise"]), load_sweep(directory))
+    found.print_best()  # the time was over before the first trial
+    number = found.next_trial(1, math.inf)
+    running_trial(found.study, number).set_user_attr("error", "ValueError: bad")
+    found.study.tell(number, state=TrialState.FAIL)
+    with pytest.raises(RuntimeError, match="none of 1 trials was completed; the first: ValueError"):
+        found.print_best()
 
 
 @pytest.mark.parametrize(
@@ -177,7 +193,7 @@ def test_optuna_is_an_extra(monkeypatch):
 def test_a_different_sweep_in_the_directory_is_refused():
     first = ["lr=0.1,0.2", "--timeout", "0.000001 s"]
     result = sweep(*first)
-    assert result.exit_code == 1 and "the time is over" in result.output  # before any trial
+    assert result.exit_code == 0 and "the time is over" in result.output  # before any trial
     result = sweep("lr=0.1,0.3", "--maximize", *first[1:])
     assert result.exit_code == 1
     assert "its space is ['lr=0.1,0.2'], received ['lr=0.1,0.3']" in result.output

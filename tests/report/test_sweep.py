@@ -66,7 +66,7 @@ def test_other_directories_are_refused(content, tmp_path):
         read_sweep(tmp_path)
 
 
-def test_a_line_that_was_cut_off_does_not_damage_the_journal(directory):
+def test_F28_a_line_that_was_cut_off_does_not_damage_the_journal(directory):
     count = len(open_study(directory).trials)
     with open(directory / JOURNAL, "ab") as file:
         file.write(b'{"op_code":8,"worker')  # what a killed process leaves
@@ -76,7 +76,7 @@ def test_a_line_that_was_cut_off_does_not_damage_the_journal(directory):
     assert open_study(directory).trials[-1].intermediate_values[9] == 0.5
 
 
-def test_a_killed_process_leaves_no_lock(directory):
+def test_F28_a_killed_process_leaves_no_lock(directory):
     script = (
         "import os, sys\n"
         "from pathlib import Path\n"
@@ -129,8 +129,8 @@ def test_the_page_in_a_browser(page, tmp_path):
     const drag = (kind, share) => grip.dispatchEvent(new PointerEvent(kind, {
       clientX: box.left + 5, clientY: box.bottom - 8 - share * (box.height - 16) }));
     drag("pointerdown", -0.01); drag("pointermove", 0.1); drag("pointerup", 0.1);
-    const numbers = (nodes) => nodes.map((node) => node.dataset.trial).sort().join(" ");
-    const left = (nodes) => numbers(nodes.filter((node) => !node.classList.contains("dim")));
+    const numbersOf = (nodes) => nodes.map((node) => node.dataset.trial).sort().join(" ");
+    const left = (nodes) => numbersOf(nodes.filter((node) => !node.classList.contains("dim")));
     const shown = ["[data-parallel] .curve", "[data-chart] .curve", "tbody tr"];
     out.selected = shown.map((selector) => left(all(selector))).join(" | ");
     drag("pointerdown", 0.5); drag("pointerup", 0.5);

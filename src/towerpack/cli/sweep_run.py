@@ -158,7 +158,8 @@ class Sweep:
             running_trial(self.study, number).set_user_attr("error", error)
             self.study.tell(number, state=TrialState.FAIL)
         if self.trials[number].user_attrs.get("no_metric"):
-            raise ValueError(self.trials[number].user_attrs["error"].partition(": ")[2])
+            error = self.trials[number].user_attrs["error"].partition(": ")[2]
+            raise ValueError(f"{error}. Choose another --dir for it, or remove {self.directory}")
 
     def progress_of(self, number: int) -> str:
         values = self.trials[number].intermediate_values
@@ -171,15 +172,12 @@ class Sweep:
         """Prints a line about a trial that has ended."""
         trial = self.trials[number]
         failed = trial.state == TrialState.FAIL
-        value = self.value_of(trial)
+        value = best_value(trial, self.description["maximize"])
         words = "failed" if failed else "pruned" if trial.state == TrialState.PRUNED else ""
         shown = "" if value is None else f"{self.description['metric']} {value:.5g}"
         error = trial.user_attrs.get("error", "")
         values = " ".join(self.space.overrides(trial.params))
         typer.echo("  ".join(filter(None, [f"trial {number}:", words, shown, values, error])))
-
-    def value_of(self, trial: Any) -> float | None:
-        return best_value(trial, self.description["maximize"])
 
     def write_pages(self, number: int | None = None) -> None:
         """Writes the page of the sweep, and that of a trial that has logged anything."""
@@ -195,12 +193,13 @@ class Sweep:
     def print_best(self) -> None:
         """Prints the best trial and its command; raises if no trial was completed."""
         trials = self.trials
-        done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-        if not done:
-            error = trials[0].user_attrs.get("error", "") if trials else ""
+        if not trials:
+            return
+        if not any(trial.state == TrialState.COMPLETE for trial in trials):
+            failure = trials[0].user_attrs.get("error", "it was pruned")
+            output = self.directory / trial_name(0) / OUTPUT
             raise RuntimeError(
-                f"none of {len(trials)} trials was completed; the first one: {error}; see "
-                f"{self.directory / 'trial-0000' / OUTPUT}"
+                f"none of {len(trials)} trials was completed; the first: {failure}; see {output}"
             )
         best = self.study.best_trial
         typer.echo(f"best: trial {best.number}, {self.description['metric']} {best.value:.5g}")
