@@ -41,7 +41,10 @@ NO_LIMIT = 10**4  # a limit of more epochs than this means "until I stop it"
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Directories of runs.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN_DIR...", help="Directories of runs, or that of a sweep."),
+    ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The page; by default report.html in the first run."),
@@ -51,9 +54,13 @@ def report(
     ] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="For --serve; 0: a free one.")] = 0,
 ) -> None:
-    """Write one HTML page of curves, times, data flow, checkpoints and pictures of runs."""
+    """Write one HTML page of curves, times, data flow, checkpoints and pictures of runs.
+
+    The page of a sweep, sweep.html in its directory, compares its trials.
+    """
     from towerpack.core.files import atomic_file
     from towerpack.report import read_run, render_page, serve_report
+    from towerpack.report.sweep import SWEEP_FILE, SWEEP_PAGE, read_sweep, render_sweep
 
     if serve and output:
         raise typer.BadParameter("expected --serve or --output, received both")
@@ -66,11 +73,17 @@ def report(
             with suppress(KeyboardInterrupt):  # the user stops the server this way
                 server.serve_forever()
         return
-    page = render_page([read_run(directory) for directory in runs])
-    path = output or runs[0] / REPORT_FILE
+    if len(runs) == 1 and (runs[0] / SWEEP_FILE).exists():
+        found = read_sweep(runs[0])
+        page, path = render_sweep(found), output or runs[0] / SWEEP_PAGE
+        what = f"{len(found['trials'])} trials"
+    else:
+        page = render_page([read_run(directory) for directory in runs])
+        path = output or runs[0] / REPORT_FILE
+        what = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     with atomic_file(path, "w") as file:
         file.write(page)
-    typer.echo(f"{len(runs)} run{'s' if len(runs) > 1 else ''} -> {path}")
+    typer.echo(f"{what} -> {path}")
 
 
 def runs(

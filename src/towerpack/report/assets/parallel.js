@@ -28,11 +28,11 @@ function axisOf(parameter, trials) {
   };
 }
 
-function objectiveAxis(sweep) {
-  const values = sweep.trials.map((trial) => trial.value).filter((value) => value !== null);
+function objectiveAxis(metric, trials) {
+  const values = trials.map((trial) => trial.value);
   const low = Math.min(...values), high = Math.max(...values);
   const scale = numbers(low, high, low > 0 && high > FAR_APART * low);
-  return { key: sweep.metric, share: (trial) => scale.share(trial.value), marks: scale.marks };
+  return { key: metric, share: (trial) => scale.share(trial.value), marks: scale.marks };
 }
 
 function numbers(low, high, log) {
@@ -47,8 +47,8 @@ class ParallelAxes {
     Object.assign(this, { sweep, page, ranges: new Map() });
     this.canvas = svg("svg", { height: AXES.height, role: "img", "aria-label": "parallel coordinates of the trials" });
     this.node = el("div", { class: "card chart", "data-parallel": sweep.metric }, this.canvas);
-    this.trials = sweep.trials.filter((trial) => trial.value !== null);
-    this.axes = [...sweep.parameters.map((x) => axisOf(x, this.trials)), objectiveAxis(sweep)];
+    this.trials = page.ranked;
+    this.axes = [...sweep.parameters.map((x) => axisOf(x, this.trials)), objectiveAxis(sweep.metric, this.trials)];
   }
 
   x(i) { return AXES.left + (i * (this.width - AXES.left - AXES.right)) / (this.axes.length - 1); }
