@@ -1,3 +1,6 @@
 """Classifiers and regressors with the interface of scikit-learn."""
 
-__all__: list[str] = []
+from towerpack.sklearn.classifier import TowerClassifier
+from towerpack.sklearn.regressor import TowerRegressor
+
+__all__ = ["TowerClassifier", "TowerRegressor"]

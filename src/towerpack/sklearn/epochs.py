@@ -1,0 +1,87 @@
+"""Arrays in memory as the batches of a trainer: whole epochs, shuffled like scikit-learn's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from towerpack.core.optional import require
+from towerpack.input_source import InputSource
+from towerpack.input_source.buffer import STACK_BYTES, Batches, aligned_empty
+
+utils = require("sklearn.utils", extra="sklearn")
+
+
+class Epochs(InputSource):
+    """Rows of `x`, `y` and `weights` in batches, in an endless stream of epochs.
+
+    All batches have the same number of rows, so that any number of steps runs in one call: the last
+    batch of an epoch is filled up with rows that it repeats, and these have the weight 0. A batch
+    is divided over the towers. Each tower gets `[x, y, weights, total, rows]`, where `total` is the
+    sum of the weights of the whole batch and `rows` is the number of rows that were not filled in.
+
+    With `rng`, each epoch has another order, which is that of `MLPClassifier` for the same `rng`.
+    A sparse `x` becomes dense, some batches at a time.
+    """
+
+    def __init__(
+        self,
+        x: Any,
+        y: np.ndarray,
+        weights: np.ndarray,
+        *,
+        batch_size: int,
+        towers: int = 1,
+        rng: np.random.RandomState | None = None,
+    ):
+        self._x, self._y, self._weights, self._rng = x, y, weights, rng
+        self._batch, self._towers = batch_size, towers
+        self._rows = math.ceil(batch_size / towers)  # of each tower
+        self.steps = math.ceil(len(y) / batch_size)
+        self._order, self._epoch = np.arange(len(y)), -1
+        row = x.shape[1] + y.size // len(y) + 1
+        self._most = max(1, STACK_BYTES // (batch_size * row * x.dtype.itemsize))
+
+    def size(self) -> int:
+        return self.steps * self._towers
+
+    def batch_size(self) -> int:
+        return self._rows
+
+    def _take(self, limit: int, group: int, rows: int) -> Batches:
+        towers, size = self._towers, self._rows
+        epoch, first = divmod(self.delivered // towers, self.steps)
+        if epoch != self._epoch:
+            self._epoch = epoch
+            if self._rng is not None:
+                self._order = utils.shuffle(self._order, random_state=self._rng)
+        # A stack always has the same number of batches, since XLA compiles for it.
+        room = max(1, min(rows // towers, self.steps, self._most))
+        count = min(max(1, limit // towers), self.steps - first, room)
+        offsets = np.arange(size * towers)
+        places = np.arange(first, first + count)[:, None] * self._batch + offsets
+        real = (offsets < self._batch) & (places < len(self._order))
+        chosen = self._order[places % len(self._order)]
+        weights = self._weights[chosen] * real
+
+        def stacked(values: np.ndarray, *shape: int) -> np.ndarray:
+            stack = aligned_empty((room * towers, *shape), values.dtype)
+            stack[: count * towers] = values.reshape(count * towers, *shape)
+            return stack
+
+        x = aligned_empty((room * towers, size, self._x.shape[1]), self._x.dtype)
+        flat = x[: count * towers].reshape(-1, self._x.shape[1])
+        if isinstance(self._x, np.ndarray):
+            np.take(self._x, chosen.ravel(), axis=0, out=flat, mode="clip")
+        else:
+            self._x[chosen.ravel()].toarray(out=flat)
+        stack = [
+            x,
+            stacked(self._y[chosen], size, *self._y.shape[1:]),
+            stacked(weights, size),
+            stacked(np.repeat(weights.sum(axis=1), towers)),
+            stacked(np.repeat(real.sum(axis=1, dtype=np.float64), towers)),
+        ]
+        return Batches([stack], 0, count * towers)
