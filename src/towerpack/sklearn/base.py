@@ -8,25 +8,23 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
-from towerpack.core.optional import require
 from towerpack.optimizer.base import LEARNING_RATE
 from towerpack.sklearn.convergence import Convergence, begin_record
-from towerpack.sklearn.epochs import Epochs
+from towerpack.sklearn.epochs import Epochs, Rows
 from towerpack.sklearn.network import ALPHA, LOSS_SUM, Form, Network, names
 from towerpack.sklearn.parameters import check_parameters, hidden_sizes
 from towerpack.sklearn.training import Training, quiet, training_for
-
-base = require("sklearn.base", extra="sklearn")
-model_selection = require("sklearn.model_selection", extra="sklearn")
-utils = require("sklearn.utils", extra="sklearn")
-validation = require("sklearn.utils.validation", extra="sklearn")
 
 MOST_ROWS = 200  # of a batch, if batch_size is 'auto'
 FACTOR, FACTOR_LOGISTIC = 6.0, 2.0  # of the variance of initial weights
 
 
-class TowerEstimator(base.BaseEstimator):
+class TowerEstimator(BaseEstimator):
     """The base class of `TowerClassifier`, which describes the parameters, and `TowerRegressor`."""
 
     def __init__(
@@ -70,6 +68,9 @@ class TowerEstimator(base.BaseEstimator):
         self.tower_func = tower_func
         self.trainer = trainer
 
+    n_outputs_: int
+    out_activation_: str
+
     # What a subclass defines
 
     def _checked(self, X: Any, y: Any, reset: bool, classes: Any = None) -> tuple[Any, Any, Any]:
@@ -107,63 +108,56 @@ class TowerEstimator(base.BaseEstimator):
         X, targets, factors = self._checked(X, y, reset=first, classes=classes)
         weights = row_weights(sample_weight, X) * factors.astype(X.dtype)
         if not weights.any():
-            raise ValueError("expected a row with a weight above 0, received only weights of 0")
-        rng = utils.check_random_state(self.random_state)
+            raise ValueError("expected a row with a weight above 0; the weight of each row is zero")
+        rng = check_random_state(self.random_state)
         form = self._form(X.dtype)
-        if first:
-            self.weights_ = initial_weights(form, rng)
-            self._optimizer: dict[str, np.ndarray] = {}
+        start = initial_weights(form, rng) if first else dict(self.weights_)
+        if incremental and not first:
+            start |= self._optimizer
         if first or self.early_stopping == (self.validation_scores_ is None):
             begin_record(self)
         seed = 0 if form.tower_func is None else int(rng.randint(2**31 - 1))
-        held_out = None
+        rows, held_out = Rows(X, targets, weights), None
         if self.early_stopping:
-            rows, others = self._split(targets, rng)
-            held_out = X[others], targets[others], weights[others]
-            X, targets, weights = X[rows], targets[rows], weights[rows]
+            kept, others = self._split(targets, rng)
+            rows, held_out = rows.at(kept), rows.at(others)
         trainer = None if self.trainer is None else self.trainer()
         source = Epochs(
-            X, targets, weights,
-            batch_size=self._batch_size(len(targets)),
+            rows,
+            batch_size=self._batch_size(len(rows.y)),
             towers=1 if trainer is None else trainer.batches_per_step,
             rng=rng if self.shuffle else None,
-        )  # fmt: skip
+        )
+        rate = self.learning_rate_init
         with (
             contextlib.nullcontext() if self.verbose else quiet(),
-            training_for(
-                form, self.solver, self.learning_rate_init, source, trainer, seed
-            ) as training,
+            training_for(form, self.solver, rate, source, trainer, seed) as training,
         ):
-            self._train(training, source, held_out, len(targets), incremental)
+            score = self._score(training, held_out) if held_out else None
+            convergence = Convergence(self, len(rows.y), score)
+            values = {ALPHA: self.alpha, LEARNING_RATE: rate, **start}
+            training.train(source, values, 1 if incremental else self.max_iter, convergence)
+            self._keep(training, convergence.best)
         return self
 
-    def _train(
-        self, training: Training, source: Epochs, held_out: Any, rows: int, incremental: bool
-    ) -> None:
-        score = None
-        if held_out is not None:
-            x, targets, weights = held_out
-            predict = training.predictor()
+    def _score(self, training: Training, rows: Rows) -> Callable[[], float]:
+        """A function that computes the score of rows with the weights that are being trained."""
+        predict = training.predictor()
+        return lambda: self._score_of(predict(rows.x), rows.y, rows.weights)
 
-            def score() -> float:
-                return self._score_of(predict(x), targets, weights)
-
-        values = {ALPHA: self.alpha, LEARNING_RATE: self.learning_rate_init, **self.weights_}
-        if incremental:
-            values |= self._optimizer
-        convergence = Convergence(self, rows, score)
-        training.train(source, values, 1 if incremental else self.max_iter, convergence)
-        values = training.values()
-        weights = {name: values.pop(name) for name in training.network.weight_names}
-        self._optimizer = {n: v for n, v in values.items() if n not in (ALPHA, LOSS_SUM)}
-        if self.early_stopping:
-            weights = convergence.best or self.weights_ or weights
-        self.weights_ = weights
-        self._predictor = None
+    def _keep(self, training: Training, best: dict[str, np.ndarray] | None) -> None:
+        """Takes over what was learned: the best weights, or the last ones without `best`."""
+        others, weights = training.values(), training.weights()
+        left_out = {ALPHA, LOSS_SUM, *weights}
+        if self.early_stopping and best is None and hasattr(self, "weights_"):
+            best = self.weights_  # of an earlier fit: this one has not reached its score
+        self.weights_ = best or weights
+        self._optimizer = {name: v for name, v in others.items() if name not in left_out}
+        self._predictor: Callable[[Any], np.ndarray] | None = None
 
     def _split(self, targets: np.ndarray, rng: np.random.RandomState) -> Any:
         """The rows to train on, and those for validation, divided as `MLPClassifier` does."""
-        rows, others = model_selection.train_test_split(
+        rows, others = train_test_split(
             np.arange(len(targets)),
             random_state=rng,
             test_size=self.validation_fraction,
@@ -177,7 +171,7 @@ class TowerEstimator(base.BaseEstimator):
         return rows, others
 
     def _batch_size(self, rows: int) -> int:
-        if self.batch_size == "auto":
+        if isinstance(self.batch_size, str):  # 'auto'
             return min(MOST_ROWS, rows)
         if self.batch_size > rows:
             warnings.warn(
@@ -208,9 +202,9 @@ class TowerEstimator(base.BaseEstimator):
 
     def _logits(self, X: Any) -> np.ndarray:
         """What the last layer computes for each row."""
-        validation.check_is_fitted(self, "weights_")
+        check_is_fitted(self, "weights_")
         dtype = np.float32 if self.tower_func is not None else self.weights_[names(0)[0]].dtype
-        X = validation.validate_data(self, X, accept_sparse="csr", dtype=dtype, reset=False)
+        X = validate_data(self, X, accept_sparse="csr", dtype=dtype, reset=False)
         predictor = self._predictor
         if predictor is None:
             predictor = Network(self._form(dtype)).predictor(self.weights_)
@@ -249,7 +243,7 @@ def row_weights(sample_weight: Any, X: Any) -> np.ndarray:
     """The weight of each row, which is 1 without `sample_weight`."""
     if sample_weight is None:
         return np.ones(X.shape[0], X.dtype)
-    weights = utils.check_array(
+    weights = check_array(
         sample_weight, ensure_2d=False, dtype=X.dtype, input_name="sample_weight", copy=True
     )
     if weights.shape != (X.shape[0],):
@@ -257,7 +251,7 @@ def row_weights(sample_weight: Any, X: Any) -> np.ndarray:
             f"expected sample_weight to be a vector with a number for each of the {X.shape[0]} "
             f"rows; received an array of shape {weights.shape}"
         )
-    validation.check_non_negative(weights, "sample_weight")
+    check_non_negative(weights, "sample_weight")
     return weights
 
 

@@ -6,20 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, log_expit, log_softmax, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import (
+    check_classification_targets,
+    is_multilabel,
+    unique_labels,
+)
+from sklearn.utils.validation import column_or_1d, validate_data
 
-from towerpack.core.optional import require
 from towerpack.sklearn.base import TowerEstimator
 from towerpack.sklearn.network import LOGISTIC, SOFTMAX
 
-base = require("sklearn.base", extra="sklearn")
-metrics = require("sklearn.metrics", extra="sklearn")
-multiclass = require("sklearn.utils.multiclass", extra="sklearn")
-special = require("scipy.special", extra="sklearn")
-class_weights = require("sklearn.utils.class_weight", extra="sklearn")
-validation = require("sklearn.utils.validation", extra="sklearn")
 
-
-class TowerClassifier(base.ClassifierMixin, TowerEstimator):
+class TowerClassifier(ClassifierMixin, TowerEstimator):
     """A neural network that classifies, with the interface of scikit-learn's `MLPClassifier`.
 
     Parameters have the names and defaults that they have there. With hidden layers and the same
@@ -122,7 +124,7 @@ class TowerClassifier(base.ClassifierMixin, TowerEstimator):
                 "some: pass sample_weight, or a dict with the weight of each class"
             )
         if classes is not None:
-            classes = multiclass.unique_labels(classes)
+            classes = unique_labels(classes)
             if fitted and not np.array_equal(classes, self.classes_):
                 raise ValueError(
                     f"expected the classes of the first call, {self.classes_}; received {classes}"
@@ -138,8 +140,8 @@ class TowerClassifier(base.ClassifierMixin, TowerEstimator):
         """The probability of each class, in the order of `classes_`."""
         logits = self._logits(X)
         if self.out_activation_ == SOFTMAX:
-            return special.softmax(logits, axis=1)
-        likely = special.expit(logits)
+            return softmax(logits, axis=1)
+        likely = expit(logits)
         if self._labels:
             return likely
         return np.hstack([1 - likely, likely]) if len(self.classes_) == 2 else np.ones_like(likely)
@@ -148,29 +150,29 @@ class TowerClassifier(base.ClassifierMixin, TowerEstimator):
         """The logarithm of the probability of each class, exact for improbable ones too."""
         logits = self._logits(X)
         if self.out_activation_ == SOFTMAX:
-            return special.log_softmax(logits, axis=1)
-        likely = special.log_expit(logits)
+            return log_softmax(logits, axis=1)
+        likely = log_expit(logits)
         if self._labels:
             return likely
-        both = np.hstack([special.log_expit(-logits), likely])
+        both = np.hstack([log_expit(-logits), likely])
         return both if len(self.classes_) == 2 else np.zeros_like(likely)
 
     def _checked(
         self, X: Any, y: Any, reset: bool, classes: Any = None
     ) -> tuple[Any, np.ndarray, np.ndarray]:
-        X, y = validation.validate_data(
+        X, y = validate_data(
             self, X, y, accept_sparse="csr", multi_output=True, dtype=self._dtypes, reset=reset
         )
         y = y.toarray() if hasattr(y, "toarray") else y
         if y.ndim == 2 and y.shape[1] == 1:
-            y = validation.column_or_1d(y, warn=True)
-        multiclass.check_classification_targets(y)
-        if y.ndim == 2 and not multiclass.is_multilabel(y):
+            y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        if y.ndim == 2 and not is_multilabel(y):
             raise ValueError(
                 "Multioutput target data is not supported: expected a class for each row, or 0 and "
                 f"1 for each label; received y of shape {y.shape}"
             )
-        found = multiclass.unique_labels(y)
+        found = unique_labels(y)
         if reset:
             self.classes_, self._labels = found if classes is None else classes, y.ndim == 2
         unknown = np.setdiff1d(found, self.classes_)
@@ -182,7 +184,9 @@ class TowerClassifier(base.ClassifierMixin, TowerEstimator):
         several = not self._labels and len(self.classes_) > 2
         self.out_activation_ = SOFTMAX if several else LOGISTIC
         self.n_outputs_ = len(self.classes_) if self._labels or several else 1
-        factors = class_weights.compute_sample_weight(self.class_weight, y)
+        factors = np.ones(len(y))
+        if self.class_weight is not None:
+            factors = compute_sample_weight(self.class_weight, y)
         if self._labels:
             return X, y.astype(X.dtype), factors
         number = np.searchsorted(self.classes_, y).astype(np.int32)
@@ -201,7 +205,7 @@ class TowerClassifier(base.ClassifierMixin, TowerEstimator):
 
     def _score_of(self, logits: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
         found = logits.argmax(axis=1) if self.out_activation_ == SOFTMAX else logits > 0
-        return float(metrics.accuracy_score(targets, found, sample_weight=weights))
+        return float(accuracy_score(targets, found, sample_weight=weights))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -7,13 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from towerpack.callbacks import StopTraining
 from towerpack.core import logger
-from towerpack.core.optional import require
 from towerpack.sklearn.training import Training
-
-exceptions = require("sklearn.exceptions", extra="sklearn")
 
 SLOWER = 0.2  # by which the learning rate is multiplied if it is 'adaptive'
 SLOWEST = 1e-6  # a learning rate of at most that ends training
@@ -59,7 +57,7 @@ class Convergence:
         if e.n_iter_ == e.max_iter:
             warnings.warn(
                 f"training ended after max_iter={e.max_iter} epochs and has not converged yet",
-                exceptions.ConvergenceWarning,
+                ConvergenceWarning,
                 stacklevel=2,
             )
 

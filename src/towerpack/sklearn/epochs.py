@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from towerpack.core.optional import require
 from towerpack.input_source import InputSource
 from towerpack.input_source.buffer import STACK_BYTES, Batches, aligned_empty
 
-utils = require("sklearn.utils", extra="sklearn")
+
+class Rows(NamedTuple):
+    """The data of a fit: for each row its features (dense, or a CSR matrix), target and weight."""
+
+    x: Any
+    y: np.ndarray
+    weights: np.ndarray
+
+    def at(self, places: np.ndarray) -> Rows:
+        """Some of the rows."""
+        return Rows(self.x[places], self.y[places], self.weights[places])
 
 
 class Epochs(InputSource):
-    """Rows of `x`, `y` and `weights` in batches, in an endless stream of epochs.
+    """Rows in batches, in an endless stream of epochs.
 
     All batches have the same number of rows, so that any number of steps runs in one call: the last
     batch of an epoch is filled up with rows that it repeats, and these have the weight 0. A batch
@@ -23,26 +32,27 @@ class Epochs(InputSource):
     sum of the weights of the whole batch and `rows` is the number of rows that were not filled in.
 
     With `rng`, each epoch has another order, which is that of `MLPClassifier` for the same `rng`.
-    A sparse `x` becomes dense, some batches at a time.
+    A large sparse `x` becomes dense some batches at a time.
     """
 
     def __init__(
         self,
-        x: Any,
-        y: np.ndarray,
-        weights: np.ndarray,
+        rows: Rows,
         *,
         batch_size: int,
         towers: int = 1,
         rng: np.random.RandomState | None = None,
     ):
-        self._x, self._y, self._weights, self._rng = x, y, weights, rng
+        x, self._y, self._weights = rows
+        if not isinstance(x, np.ndarray) and math.prod(x.shape) * x.dtype.itemsize <= STACK_BYTES:
+            x = x.toarray()
+        self._x, self._rng = x, rng
         self._batch, self._towers = batch_size, towers
         self._rows = math.ceil(batch_size / towers)  # of each tower
-        self.steps = math.ceil(len(y) / batch_size)
-        self._order, self._epoch = np.arange(len(y)), -1
-        row = x.shape[1] + y.size // len(y) + 1
-        self._most = max(1, STACK_BYTES // (batch_size * row * x.dtype.itemsize))
+        self.steps = math.ceil(len(self._y) / batch_size)
+        self._order, self._epoch = np.arange(len(self._y)), -1
+        width = x.shape[1] + self._y.size // len(self._y) + 1
+        self._most = max(1, STACK_BYTES // (batch_size * width * x.dtype.itemsize))
 
     def size(self) -> int:
         return self.steps * self._towers
@@ -56,7 +66,9 @@ class Epochs(InputSource):
         if epoch != self._epoch:
             self._epoch = epoch
             if self._rng is not None:
-                self._order = utils.shuffle(self._order, random_state=self._rng)
+                order = np.arange(len(self._order))
+                self._rng.shuffle(order)
+                self._order = self._order[order]
         # A stack always has the same number of batches, since XLA compiles for it.
         room = max(1, min(rows // towers, self.steps, self._most))
         count = min(max(1, limit // towers), self.steps - first, room)

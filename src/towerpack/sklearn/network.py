@@ -99,14 +99,11 @@ class Network:
         def variable(name: str, shape: Sequence[int]) -> Any:
             return store.make(name, lambda: tf.zeros(shape, form.dtype), trainable=True)
 
-        shapes = enumerate(form.layers)
-        return self.forward(
-            x,
-            [
-                (variable(names(i)[0], shape), variable(names(i)[1], shape[1:]))
-                for i, shape in shapes
-            ],
-        )
+        layers = []
+        for number, shape in enumerate(form.layers):
+            matrix, bias = names(number)
+            layers.append((variable(matrix, shape), variable(bias, shape[1:])))
+        return self.forward(x, layers)
 
     def forward(self, x: Any, layers: Sequence[tuple[Any, Any]]) -> Any:
         """The layers, of variables in a trace or of arrays at once."""

@@ -31,11 +31,11 @@ def check_parameters(estimator: Any) -> None:
         _refuse("n_iter_no_change", "a whole number above 0, or infinity", e.n_iter_no_change)
     for name in ("alpha", "tol"):
         value = getattr(e, name)
-        if not isinstance(value, Real) or not 0 <= value < np.inf:
+        if not _number(value) or not 0 <= value < np.inf:
             _refuse(name, "a number of 0 or more", value)
-    if not isinstance(e.learning_rate_init, Real) or not 0 < e.learning_rate_init < np.inf:
+    if not _number(e.learning_rate_init) or not 0 < e.learning_rate_init < np.inf:
         _refuse("learning_rate_init", "a number above 0", e.learning_rate_init)
-    if not isinstance(e.validation_fraction, Real) or not 0 <= e.validation_fraction < 1:
+    if not _number(e.validation_fraction) or not 0 <= e.validation_fraction < 1:
         _refuse("validation_fraction", "a number from 0 to 1", e.validation_fraction)
     for name in ("tower_func", "trainer"):
         value = getattr(e, name)
@@ -48,8 +48,12 @@ def hidden_sizes(sizes: Any) -> tuple[int, ...]:
     return tuple(sizes) if hasattr(sizes, "__iter__") else (sizes,)
 
 
+def _number(value: Any) -> bool:
+    return isinstance(value, Real)
+
+
 def _whole(value: Any) -> bool:
-    return isinstance(value, Integral) and value > 0
+    return isinstance(value, Integral) and int(value) > 0
 
 
 def _choice(name: str, value: Any, known: Any, other: str = "") -> None:

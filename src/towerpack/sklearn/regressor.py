@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import column_or_1d, validate_data
 
-from towerpack.core.optional import require
 from towerpack.sklearn.base import TowerEstimator
 from towerpack.sklearn.network import IDENTITY
 
-base = require("sklearn.base", extra="sklearn")
-metrics = require("sklearn.metrics", extra="sklearn")
-validation = require("sklearn.utils.validation", extra="sklearn")
 
-
-class TowerRegressor(base.RegressorMixin, TowerEstimator):
+class TowerRegressor(RegressorMixin, TowerEstimator):
     """A neural network with the interface of `sklearn.neural_network.MLPRegressor`.
 
     It minimizes the squared error. A `y` with several columns is learned by one network with as
@@ -40,12 +38,12 @@ class TowerRegressor(base.RegressorMixin, TowerEstimator):
     def _checked(
         self, X: Any, y: Any, reset: bool, classes: Any = None
     ) -> tuple[Any, np.ndarray, np.ndarray]:
-        X, y = validation.validate_data(
+        X, y = validate_data(
             self, X, y,
             accept_sparse="csr", multi_output=True, y_numeric=True, dtype=self._dtypes, reset=reset,
         )  # fmt: skip
         if y.ndim == 2 and y.shape[1] == 1:
-            y = validation.column_or_1d(y, warn=True)
+            y = column_or_1d(y, warn=True)
         targets = y.reshape(len(y), -1).astype(X.dtype)
         if not reset and targets.shape[1] != self.n_outputs_:
             raise ValueError(
@@ -58,4 +56,4 @@ class TowerRegressor(base.RegressorMixin, TowerEstimator):
     def _score_of(self, logits: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
         if not np.isfinite(logits).all():
             return float("nan")
-        return float(metrics.r2_score(targets, logits, sample_weight=weights))
+        return float(r2_score(targets, logits, sample_weight=weights))
