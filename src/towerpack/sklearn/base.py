@@ -70,6 +70,9 @@ class TowerEstimator(BaseEstimator):
 
     n_outputs_: int
     out_activation_: str
+    weights_: dict[str, np.ndarray]
+    _optimizer: dict[str, np.ndarray]
+    _predictor: Callable[[Any], np.ndarray] | None
 
     # What a subclass defines
 
@@ -128,15 +131,15 @@ class TowerEstimator(BaseEstimator):
             towers=1 if trainer is None else trainer.batches_per_step,
             rng=rng if self.shuffle else None,
         )
-        rate = self.learning_rate_init
+        rate, epochs = self.learning_rate_init, 1 if incremental else self.max_iter
         with (
             contextlib.nullcontext() if self.verbose else quiet(),
-            training_for(form, self.solver, rate, source, trainer, seed) as training,
+            training_for(form, self.solver, rate, source, epochs, trainer, seed) as training,
         ):
             score = self._score(training, held_out) if held_out else None
             convergence = Convergence(self, len(rows.y), score)
             values = {ALPHA: self.alpha, LEARNING_RATE: rate, **start}
-            training.train(source, values, 1 if incremental else self.max_iter, convergence)
+            training.train(source, values, epochs, convergence)
             self._keep(training, convergence.best)
         return self
 
@@ -149,11 +152,11 @@ class TowerEstimator(BaseEstimator):
         """Takes over what was learned: the best weights, or the last ones without `best`."""
         others, weights = training.values(), training.weights()
         left_out = {ALPHA, LOSS_SUM, *weights}
-        if self.early_stopping and best is None and hasattr(self, "weights_"):
-            best = self.weights_  # of an earlier fit: this one has not reached its score
+        if self.early_stopping and best is None:  # an earlier fit had a better score
+            best = getattr(self, "weights_", None)
         self.weights_ = best or weights
         self._optimizer = {name: v for name, v in others.items() if name not in left_out}
-        self._predictor: Callable[[Any], np.ndarray] | None = None
+        self._predictor = None
 
     def _split(self, targets: np.ndarray, rng: np.random.RandomState) -> Any:
         """The rows to train on, and those for validation, divided as `MLPClassifier` does."""

@@ -28,8 +28,10 @@ class Epochs(InputSource):
 
     All batches have the same number of rows, so that any number of steps runs in one call: the last
     batch of an epoch is filled up with rows that it repeats, and these have the weight 0. A batch
-    is divided over the towers. Each tower gets `[x, y, weights, total, rows]`, where `total` is the
-    sum of the weights of the whole batch and `rows` is the number of rows that were not filled in.
+    is divided over the towers. Each tower gets `[x, y, weights, factor, share]`: `factor` is 1 by
+    the sum of the weights in the whole batch, and `weights` are multiplied by it and by the number
+    of towers, so the mean of the towers' weighted sums is the weighted mean of the batch. `share`
+    is the tower's share of the rows of an epoch.
 
     With `rng`, each epoch has another order, which is that of `MLPClassifier` for the same `rng`.
     A large sparse `x` becomes dense some batches at a time.
@@ -77,6 +79,9 @@ class Epochs(InputSource):
         real = (offsets < self._batch) & (places < len(self._order))
         chosen = self._order[places % len(self._order)]
         weights = self._weights[chosen] * real
+        total = weights.sum(axis=1, keepdims=True)
+        factor = np.divide(1, total, out=np.zeros_like(total), where=total > 0)
+        share = real.sum(axis=1) / (len(self._order) * towers)
 
         def stacked(values: np.ndarray, *shape: int) -> np.ndarray:
             stack = aligned_empty((room * towers, *shape), values.dtype)
@@ -92,8 +97,8 @@ class Epochs(InputSource):
         stack = [
             x,
             stacked(self._y[chosen], size, *self._y.shape[1:]),
-            stacked(weights, size),
-            stacked(np.repeat(weights.sum(axis=1), towers)),
-            stacked(np.repeat(real.sum(axis=1, dtype=np.float64), towers)),
+            stacked(weights * (factor * towers), size),
+            stacked(np.repeat(factor, towers)),
+            stacked(np.repeat(share, towers)),
         ]
         return Batches([stack], 0, count * towers)

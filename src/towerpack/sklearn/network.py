@@ -51,8 +51,8 @@ class Form(NamedTuple):
         if self.output == SOFTMAX:
             y = tf.TensorSpec([None], tf.int32, "y")
         weights = tf.TensorSpec([None], self.dtype, "weights")
-        total = tf.TensorSpec([], self.dtype, "total")
-        return [x, y, weights, total, tf.TensorSpec([], tf.float64, "rows")]
+        factor = tf.TensorSpec([], self.dtype, "factor")
+        return [x, y, weights, factor, tf.TensorSpec([], tf.float64, "share")]
 
 
 def names(layer: int) -> tuple[str, str]:
@@ -67,26 +67,23 @@ class Network:
         self.form = form
         self.weight_names: list[str] = []  # of the model, without what training adds
 
-    def tower(self, x: Any, y: Any, weights: Any, total: Any, rows: Any) -> Any:
-        """The cost of a batch; adds the loss of its rows to the variable `LOSS_SUM`."""
-        context, store = get_current_tower_context(), VariableStore.current()
+    def tower(self, x: Any, y: Any, weights: Any, factor: Any, share: Any) -> Any:
+        """The cost of a batch, which `Epochs` describes; its share is added to `LOSS_SUM`."""
+        form, store, context = self.form, VariableStore.current(), get_current_tower_context()
         logits = tf.identity(self.logits(x), name=LOGITS)
-        if not context.is_training:
+        if context is None or not context.is_training:
             return tf.zeros([])
         if not self.weight_names:
             self.weight_names = [name for name in store.variables if name != GLOBAL_STEP]
-        form = self.form
         alpha = store.make(ALPHA, lambda: tf.zeros([], form.dtype), trainable=False)
         matrices = [v for v in store.trainable().values() if v.shape.rank > 1]
-        penalty = alpha * sum(tf.cast(tf.nn.l2_loss(v), form.dtype) for v in matrices)
-        # Of all towers the mean is taken, and `total` is of the whole batch.
-        data = context.total * tf.reduce_sum(self.losses(y, logits) * weights)
-        cost = tf.math.divide_no_nan(data + penalty, total)
-        # The loss that scikit-learn reports is the mean over the outputs of a regression.
-        outputs = form.outputs if form.output == IDENTITY else 1
-        loss = tf.math.divide_no_nan(data / outputs + penalty, total)
-        loss_sum = store.make(LOSS_SUM, lambda: tf.zeros([2], tf.float64), trainable=False)
-        loss_sum.assign_add(tf.stack([tf.cast(loss, tf.float64) * rows, rows]))
+        penalty = alpha * tf.add_n([tf.nn.l2_loss(v) for v in matrices]) * factor
+        data = tf.reduce_sum(self.losses(y, logits) * weights)
+        cost = loss = data + penalty
+        if form.output == IDENTITY and form.outputs > 1:
+            loss = data / form.outputs + penalty  # scikit-learn reports the mean of the outputs
+        loss_sum = store.make(LOSS_SUM, lambda: tf.zeros([], tf.float64), trainable=False)
+        loss_sum.assign_add(tf.cast(loss, tf.float64) * share)
         return cost
 
     def logits(self, x: Any) -> Any:

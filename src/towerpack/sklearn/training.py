@@ -26,6 +26,8 @@ SOLVERS: dict[str, Callable[[float], Any]] = {
     "sgd": lambda rate: Momentum(rate, MOMENTUM, nesterov=True),
 }
 STEPS_PER_CALL = 128
+# Compiling by XLA takes some 0.4 s. It is worth it for that many steps, if several run in a call.
+MANY_STEPS, FEW_STEPS = 1500, 4
 KEPT = 8  # trainers that wait for their next fit
 
 
@@ -90,9 +92,9 @@ class Training:
         return lambda x: predict(x)[0].numpy()
 
     @property
-    def loss_sum(self) -> np.ndarray:
-        """The loss of all rows so far, and their number."""
-        return self.trainer.store[LOSS_SUM].numpy()
+    def loss_sum(self) -> float:
+        """The sum of the losses of all epochs so far."""
+        return float(sum(store[LOSS_SUM].numpy() for store in self.trainer.stores))
 
 
 class AfterEpoch(Callback):
@@ -138,28 +140,29 @@ def training_for(
     solver: Any,
     rate: float,
     source: Epochs,
+    epochs: int,
     trainer: SingleCostTrainer | None,
     seed: int,
 ) -> Iterator[Training]:
     """A training of this form, which nothing else uses meanwhile."""
-    if form.tower_func is not None or trainer is not None or callable(solver):
-        chosen = trainer or default_trainer()
+    plain = form.tower_func is None and trainer is None and not callable(solver)
+    compiled = plain and source.steps >= FEW_STEPS and epochs * source.steps >= MANY_STEPS
+    trainer = trainer or default_trainer(compiled)
+    if not plain:
         make = solver if callable(solver) else SOLVERS[solver]
-        training = Training(form, lambda: make(rate), source, chosen, seed)
-        with chosen:
-            yield training
+        with trainer:
+            yield Training(form, lambda: make(rate), source, trainer, seed)
         return
-    key = form, solver
-    found = IDLE.take(key)
-    if found is None:
-        found = Training(form, lambda: SOLVERS[solver](1.0), source, default_trainer(), seed)
-    yield found  # after an error it is not used again
-    IDLE.give(key, found)
+    # XLA compiles for the shapes of the data.
+    key = form, solver, (source.steps, source.batch_size()) if compiled else None
+    training = IDLE.take(key) or Training(form, lambda: SOLVERS[solver](1.0), source, trainer, seed)
+    yield training  # after an error it is not used again
+    IDLE.give(key, training)
 
 
-def default_trainer() -> SimpleTrainer:
+def default_trainer(compiled: bool) -> SimpleTrainer:
     """A trainer that measures nothing, so that equal seeds give equal weights, bit for bit."""
-    return SimpleTrainer(jit=False, steps_per_call=STEPS_PER_CALL)
+    return SimpleTrainer(jit=compiled, steps_per_call=STEPS_PER_CALL)
 
 
 @contextlib.contextmanager
