@@ -18,10 +18,14 @@ ROOMS = (
     "keras",
     "predict",
     "export",
+    "sklearn",
     "estimator",
     "compat",
     "cli",
 )
+
+# Rooms that need a library which towerpack does not install by itself.
+NEEDS = {"towerpack.sklearn": "sklearn"}
 
 # Modules that scripts use by their short name.
 MODULES = {
@@ -133,6 +137,9 @@ _TABLE = {
     "towerpack.export": """
         Export ExportError ExportReport GraphListing ModelExporter Signature caffe_to_tower
         list_graph load_caffe load_graph open_export
+    """,
+    "towerpack.sklearn": """
+        TowerClassifier TowerRegressor
     """,
     "towerpack.optimizer.wrappers": """
         AccumGradOptimizer PostProcessOptimizer ProxyOptimizer VariableAssignmentOptimizer
