@@ -39,9 +39,10 @@ class RunRecord(MonitorBase):
     """Keeps `run.json` and `times.jsonl` in the run's directory, for `towerpack runs` and `report`.
 
     `run.json` holds the command, configuration and environment of the run, its progress (state,
-    epoch, step, speed), and the smallest, largest and last value of each scalar. It is replaced as
-    a whole at the end and after every epoch, but at most once a second. `times.jsonl` has a line
-    for each epoch with its times and the verdict. A resumed run continues both.
+    epoch, step, speed), the classes of its data, and the smallest, largest and last value of each
+    scalar. It is replaced as a whole at the end and after every epoch, but at most once a second.
+    `times.jsonl` has a line for each epoch with its times and the verdict. A resumed run continues
+    both.
 
     The state is `running`, `finished`, `interrupted` (Ctrl-C, SIGTERM) or `failed`. A reader of
     `running` should check with `environment.is_alive` that the process still exists.
@@ -97,6 +98,7 @@ class RunRecord(MonitorBase):
             "verdict": "",
             "scalars": points_of(earlier) or (before or {}).get("scalars", {}),
             "hyperparameters": before["hyperparameters"] if before else {},
+            "classes": (before or {}).get("classes", {}),
             "configuration": plain(run.configuration),
             "environment": environment(),
             "devices": list(run.devices),
@@ -114,6 +116,10 @@ class RunRecord(MonitorBase):
 
     def process_hyperparameters(self, values: Mapping[str, Any]) -> None:
         self._facts["hyperparameters"] |= plain(values)
+
+    def process_classes(self, name: str, counts: Mapping[str, int], note: str) -> None:
+        # A list keeps the order of the classes in the page's script, too.
+        self._facts["classes"][name] = {"counts": [*counts.items()], "note": note}
 
     def process_times(self, times: EpochTimes, verdict: str, step: int, epoch: int) -> None:
         self._facts["verdict"] = verdict or self._facts["verdict"]

@@ -66,13 +66,7 @@ class Page {
     const command = this.several ? null : run.facts.command;
     return el("header", { class: "row spread" },
       el("div", {}, el("div", { class: "row" }, el("h1", {}, title), pill), command ? el("div", { class: "soft", style: "overflow-wrap:anywhere" }, command) : null),
-      el("button", { "aria-label": "light or dark", onclick: () => this.toggleTheme() }, "◐"));
-  }
-
-  toggleTheme() {
-    const root = document.documentElement;
-    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.dataset.theme = dark ? "light" : "dark";
+      el("button", { "aria-label": "light or dark", onclick: () => toggleTheme() }, "◐"));
   }
 
   toolbar() {

@@ -1,4 +1,4 @@
-// Everything but curves: tiles, stages, checkpoints, pictures, configuration.
+// Everything but curves: tiles, stages, checkpoints, pictures, configuration, the theme.
 
 function bestOf(run, name, better) {
   const curve = run.curves[name];
@@ -172,4 +172,10 @@ function facts(title, values, open = false) {
   if (!pairs.length) return null;
   const text = (value) => (typeof value === "object" && value !== null ? JSON.stringify(value, null, 1) : String(value));
   return el("details", { class: "card", open }, el("summary", {}, title), el("dl", {}, ...pairs.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, text(value))])));
+}
+
+function toggleTheme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
 }
