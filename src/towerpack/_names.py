@@ -134,6 +134,13 @@ _TABLE = {
         Export ExportError ExportReport GraphListing ModelExporter Signature caffe_to_tower
         list_graph load_caffe load_graph open_export
     """,
+    "towerpack.estimator": """
+        CheckpointSaverHook DNNClassifier DNNLinearCombinedClassifier DNNLinearCombinedRegressor
+        DNNRegressor Estimator EstimatorSpec EvalSpec LinearClassifier LinearRegressor
+        LoggingTensorHook ModeKeys ModelFnOps NanTensorHook RunConfig SessionRunArgs SessionRunHook
+        StepCounterHook StopAtStepHook TrainSpec WarmStartSettings numpy_input_fn pandas_input_fn
+        train_and_evaluate
+    """,
     "towerpack.optimizer.wrappers": """
         AccumGradOptimizer PostProcessOptimizer ProxyOptimizer VariableAssignmentOptimizer
         apply_grad_processors

@@ -11,9 +11,7 @@ The modules have the names that users of `tf.estimator` and `tf.contrib.learn` k
 """
 
 from towerpack.estimator import feature_column as feature_column
-from towerpack.estimator import inputs as inputs
-from towerpack.estimator import inputs as io
-from towerpack.estimator import serving as export
+from towerpack.estimator import inputs, serving
 from towerpack.estimator.canned import (
     DNNClassifier,
     DNNLinearCombinedClassifier,
@@ -36,6 +34,8 @@ from towerpack.estimator.inputs import numpy_input_fn, pandas_input_fn
 from towerpack.estimator.run_config import RunConfig, WarmStartSettings
 from towerpack.estimator.spec import EstimatorSpec, ModeKeys, ModelFnOps
 from towerpack.estimator.train_evaluate import EvalSpec, TrainSpec, train_and_evaluate
+
+io, export = inputs, serving
 
 __all__ = [
     "CheckpointSaverHook",

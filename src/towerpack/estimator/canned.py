@@ -15,7 +15,7 @@ from towerpack.estimator.estimator import Estimator
 from towerpack.estimator.feature_column import Column, dense_features, linear_model
 from towerpack.estimator.heads import ClassHead, Head, RegressionHead
 from towerpack.estimator.run_config import RunConfig
-from towerpack.estimator.spec import EstimatorSpec, ModeKeys
+from towerpack.estimator.spec import EstimatorSpec
 from towerpack.models import BatchNorm, Dropout
 
 keras = tf.keras
@@ -42,7 +42,7 @@ class Network:
             raise ValueError(f"expected at least one feature column for {type(self).__name__}")
         self.columns, self.optimizer, self.rate = list(columns), optimizer, rate
 
-    def logits(self, features: Mapping[str, Any], units: int, training: bool) -> Any:
+    def logits(self, features: Mapping[str, Any], units: int) -> Any:
         raise NotImplementedError
 
     def make_optimizer(self) -> Any:
@@ -71,7 +71,7 @@ class LinearNetwork(Network):
         super().__init__(columns, optimizer, min(rate, 1 / math.sqrt(len(columns) or 1)))
         self.combiner = combiner
 
-    def logits(self, features: Mapping[str, Any], units: int, training: bool) -> Any:
+    def logits(self, features: Mapping[str, Any], units: int) -> Any:
         with v1.variable_scope("linear/linear_model"):
             return linear_model(features, self.columns, units, self.combiner)
 
@@ -92,7 +92,7 @@ class DeepNetwork(Network):
         self.hidden_units, self.activation = list(hidden_units), activation_fn
         self.dropout, self.batch_norm = dropout, batch_norm
 
-    def logits(self, features: Mapping[str, Any], units: int, training: bool) -> Any:
+    def logits(self, features: Mapping[str, Any], units: int) -> Any:
         with v1.variable_scope("dnn"):
             with v1.variable_scope("input_from_feature_columns/input_layer"):
                 x = dense_features(features, self.columns)
@@ -133,8 +133,7 @@ class CannedEstimator(Estimator):
 def canned_model(
     features: Any, labels: Any, mode: str, head: Head, networks: Sequence[Network]
 ) -> EstimatorSpec:
-    training = mode == ModeKeys.TRAIN
-    parts = [network.logits(features, head.units, training) for network in networks]
+    parts = [network.logits(features, head.units) for network in networks]
     optimizers = {network.name: network.make_optimizer for network in networks}
     return head.spec(features, labels, mode, tf.add_n(parts), optimizers)
 
@@ -290,11 +289,12 @@ class DNNLinearCombinedRegressor(CannedEstimator):
         super().__init__(head, networks, model_dir, config, warm_start_from)
 
 
-def combined(linear: Any, deep: Any) -> list[Network]:
+def combined(linear: tuple[Any, Any, str], deep: tuple[Any, ...]) -> list[Network]:
     """The networks that have columns."""
     networks: list[Network] = []
-    if linear[0]:
-        networks.append(LinearNetwork(*linear, rate=COMBINED_LINEAR_RATE))
+    columns, optimizer, combiner = linear
+    if columns:
+        networks.append(LinearNetwork(columns, optimizer, combiner, COMBINED_LINEAR_RATE))
     if deep[0]:
         networks.append(DeepNetwork(*deep))
     if not networks:

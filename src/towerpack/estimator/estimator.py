@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from towerpack._tensorflow import tf
 from towerpack.callbacks import (
     Callback,
     GraphSummary,
@@ -21,7 +20,7 @@ from towerpack.callbacks import (
     StopAt,
     ThroughputTracker,
 )
-from towerpack.checkpoint import get_checkpoint_path, load_checkpoint_vars
+from towerpack.checkpoint import SmartInit, get_checkpoint_path, load_checkpoint_vars
 from towerpack.core import logger
 from towerpack.core.similar import nearest_first
 from towerpack.estimator.evaluation import Evaluation
@@ -81,7 +80,7 @@ class Estimator:
         self.config = self.config.replace(model_dir=self.model_dir)
         self._model_fn, self.params = model_fn, dict(params or {})
         self._warm_start = as_warm_start(warm_start_from)
-        self._optional = {"params": self.params, "config": self.config}
+        self._optional: dict[str, Any] = {"params": self.params, "config": self.config}
 
     def train(
         self,
@@ -154,7 +153,7 @@ class Estimator:
             [TFEventWriter(), JSONWriter(), ScalarPrinter(), RunRecord()],
             steps_per_epoch=self.config.log_step_count_steps,
             max_epoch=NO_LIMIT,
-            session_init=run or warm,
+            session_init=run or SmartInit(warm),
         )
         call.ended = True
         if trainer.is_chief:
@@ -225,6 +224,7 @@ class Estimator:
         export_dir_base: str | Path,
         serving_input_receiver_fn: Any,
         checkpoint_path: str | Path | None = None,
+        probe: Any = None,
     ) -> str:
         """Exports the model with its latest weights, to a new directory in `export_dir_base`.
 
@@ -234,6 +234,8 @@ class Estimator:
         Args:
             serving_input_receiver_fn: a dict of `tf.TensorSpec`s by feature, or a function that
                 returns a `ServingInputReceiver`.
+            probe: an example of a request, arrays by key, to compare the export on; needed for
+                features of text whose values are not known from `serving_input_receiver_fn`.
         """
         serving = ServingInput(serving_input_receiver_fn)
         model = self._prediction_model(serving.form)
@@ -246,7 +248,9 @@ class Estimator:
         seconds = int(time.time())
         while (path := Path(export_dir_base, str(seconds))).exists():
             seconds += 1
-        exporter = ModelExporter(config, signature=serving.signature(outputs))
+        exporter = ModelExporter(
+            config, signature=serving.signature(outputs), probe=probe or serving.probe
+        )
         exporter.export_serving(path, signatures=further)
         return str(path)
 
@@ -309,7 +313,8 @@ class TrainCall(Callback):
             state["steps_per_epoch"] = length
             if state["callbacks"].get(str(self), {"ended": True})["ended"]:
                 state["input"] = None  # the data begins anew
-        latest = run.points[0].state if run is not None else {"global_step": 0, "callbacks": {}}
+        new: dict[str, Any] = {"global_step": 0, "callbacks": {}}
+        latest = new if run is None else run.points[0].state
         found = {"step": latest["global_step"], **latest["callbacks"].get(str(self), {})}
         found = trainer.ranks.from_chief(found)
         self.step = found["step"]

@@ -390,13 +390,15 @@ def embedding_column(
 
 def dense_features(features: Mapping[str, Any], columns: Sequence[Column]) -> Any:
     """The dense columns side by side, in the order of their names: `[batch, numbers]`."""
-    for column in columns:
+    parts = []
+    for column in _sorted(columns):
         if not isinstance(column, DenseColumn):
             raise TypeError(
                 f"expected dense columns for a network, received the categorical {column!r}; wrap "
                 "it in indicator_column or embedding_column"
             )
-    return tf.concat([column.dense(features) for column in _sorted(columns)], axis=1)
+        parts.append(column.dense(features))
+    return tf.concat(parts, axis=1)
 
 
 def linear_model(
@@ -409,7 +411,7 @@ def linear_model(
     zeros = v1.zeros_initializer()
     total: Any = 0.0
     for column in _sorted(columns):
-        size = column.buckets if isinstance(column, CategoricalColumn) else column.size
+        size = column.size if isinstance(column, DenseColumn) else column.buckets
         table = v1.get_variable(f"{column.name}/weights", [size, units], initializer=zeros)
         if isinstance(column, CategoricalColumn):
             total += combined(table, column.ids(features), sparse_combiner)

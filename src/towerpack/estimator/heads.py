@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from towerpack._tensorflow import tf, v1
-from towerpack.core.similar import nearest_first
+from towerpack.dataflow import class_weights
 from towerpack.estimator.feature_column import MISSING, VocabularyColumn, feature
 from towerpack.estimator.spec import EstimatorSpec, ModeKeys
 
@@ -16,7 +16,7 @@ keras = tf.keras
 THRESHOLDS = 200  # of the areas under curves, as in TensorFlow
 
 
-class Baseline(keras.metrics.Mean):  # type: ignore[misc]
+class Baseline(keras.metrics.Mean):  # type: ignore[name-defined]
     """The accuracy of always predicting the more frequent of two classes."""
 
     def result(self) -> Any:
@@ -115,23 +115,18 @@ class ClassHead(Head):
         self._class_weights = self._table(class_weight)
 
     def _table(self, class_weight: Any) -> np.ndarray | None:
-        """The weight of each class; 1 for those that are not given."""
+        """The weight of each class."""
         if class_weight is None:
             return None
         if not isinstance(class_weight, Mapping):
             raise TypeError(
-                f"expected class_weight as a dict by class, received {class_weight!r}: the "
-                "frequencies are not known before training. Compute the weights from your labels"
+                f"expected class_weight as a dict by class, received {class_weight!r}: the labels "
+                "are not known before training. Pass "
+                "class_weight=towerpack.class_weights(labels, 'balanced')"
             )
         classes = list(self._vocabulary or range(self.n_classes))
-        table = np.ones(self.n_classes, np.float32)
-        for label, weight in class_weight.items():
-            if label not in classes:
-                raise KeyError(
-                    f"no class is {label!r}; there are {nearest_first(str(label), map(str, classes))}"
-                )
-            table[classes.index(label)] = weight
-        return table
+        weights = class_weights(classes, class_weight)
+        return np.array([weights[each] for each in classes], np.float32)
 
     def _weights(self, features: Mapping[str, Any], labels: Any) -> Any:
         weights = super()._weights(features, labels)

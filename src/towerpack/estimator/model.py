@@ -11,8 +11,12 @@ from towerpack._tensorflow import tf, v1
 from towerpack.estimator.spec import EstimatorSpec, ModeKeys, checked
 from towerpack.estimator.updates import SpecOptimizer, recording
 from towerpack.keras.data import Form
-from towerpack.tower import TowerContext, VariableStore, get_current_tower_context
-from towerpack.tower import get_global_step_var
+from towerpack.tower import (
+    TowerContext,
+    VariableStore,
+    get_current_tower_context,
+    get_global_step_var,
+)
 from towerpack.train.builder import Objective, StepBuilder, checked_gradients
 
 keras = tf.keras
@@ -89,7 +93,7 @@ class ModelTower:
             context.store.leave_out(variable)
         self.spec = spec
         if context.is_training:
-            self._optimizers[context.store].follow(spec, updates)
+            self._optimizers[context.store].follow(spec, updates, context.store)
         else:
             self._name_outputs(context, spec, metrics)
         return None if spec.loss is None else tf.identity(spec.loss, name=LOSS)
@@ -165,8 +169,9 @@ def listed_variables(store: VariableStore, step: Any) -> Iterator[list[Any]]:
 
     with contextlib.ExitStack() as stack:
         if not tf.executing_eagerly():
-            if not v1.get_collection(v1.GraphKeys.GLOBAL_STEP):
-                v1.add_to_collection(v1.GraphKeys.GLOBAL_STEP, step)
+            for key in (*_LISTED, v1.GraphKeys.GLOBAL_STEP):
+                stack.enter_context(emptied(v1.get_collection_ref(key)))
+            v1.add_to_collection(v1.GraphKeys.GLOBAL_STEP, step)
             for variable in store.trainable().values():
                 listed(variable)
             scope = v1.get_variable_scope()
@@ -175,6 +180,17 @@ def listed_variables(store: VariableStore, step: Any) -> Iterator[list[Any]]:
             )
             stack.enter_context(tf.variable_creator_scope(creator))
         yield metrics
+
+
+@contextlib.contextmanager
+def emptied(collection: list[Any]) -> Iterator[None]:
+    """While open, a list is empty at first: TensorFlow shares these lists between all graphs."""
+    before = list(collection)
+    collection.clear()
+    try:
+        yield
+    finally:
+        collection[:] = before
 
 
 def metric_variables(spec: EstimatorSpec) -> list[Any]:
@@ -187,7 +203,7 @@ def metric_variables(spec: EstimatorSpec) -> list[Any]:
 def updates_of(variables: Sequence[Any]) -> list[Any]:
     """The operations of the current graph that change these variables."""
     graph = v1.get_default_graph()
-    captured = dict((id(outer), inner) for outer, inner in graph.captures)
+    captured = {id(outer): inner for outer, inner in graph.captures}
     handles = {id(captured[id(v.handle)]) for v in variables if id(v.handle) in captured}
     return [
         operation

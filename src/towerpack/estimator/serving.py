@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from towerpack._tensorflow import tf, v1
 from towerpack.export import Signature
 from towerpack.keras.data import Form, leaves
@@ -15,10 +17,14 @@ keras = tf.keras
 
 @dataclass(frozen=True)
 class ServingInputReceiver:
-    """Placeholders of a request (`receiver_tensors`, by key), and the features made of them."""
+    """Placeholders of a request (`receiver_tensors`, by key), and the features made of them.
+
+    `probe` has arrays for the placeholders, by key, on which the export is compared.
+    """
 
     features: Any
     receiver_tensors: Any
+    probe: Mapping[str, np.ndarray] | None = None
 
 
 def build_raw_serving_input_receiver_fn(
@@ -26,18 +32,18 @@ def build_raw_serving_input_receiver_fn(
 ) -> Callable[[], ServingInputReceiver]:
     """A request has the features themselves; `features` are specs, or examples with a batch axis.
 
-    The size of the batch stays open.
+    The size of the batch stays open. The export is compared on the examples.
     """
-
-    def placeholder(key: str, given: Any) -> Any:
-        tensor = given if isinstance(given, tf.TensorSpec) else tf.convert_to_tensor(given)
-        return v1.placeholder(tensor.dtype, [None, *tensor.shape[1:]], name=key)
-
     specs = dict(features)
 
     def receive() -> ServingInputReceiver:
-        made = {key: placeholder(key, given) for key, given in specs.items()}
-        return ServingInputReceiver(made, made)
+        made, probe = {}, {}
+        for key, given in specs.items():
+            if not isinstance(given, tf.TensorSpec):
+                probe[key] = np.asarray(given)
+                given = tf.type_spec_from_value(probe[key])
+            made[key] = v1.placeholder(given.dtype, [None, *given.shape[1:]], name=key)
+        return ServingInputReceiver(made, made, probe if len(probe) == len(specs) else None)
 
     return receive
 
@@ -45,15 +51,31 @@ def build_raw_serving_input_receiver_fn(
 def build_parsing_serving_input_receiver_fn(
     feature_spec: Mapping[str, Any],
 ) -> Callable[[], ServingInputReceiver]:
-    """A request has serialized `tf.train.Example`s, as 'examples', which are parsed in the graph."""
+    """A request has serialized `tf.train.Example`s as 'examples', which the graph parses."""
+    specs = dict(feature_spec)
 
     def receive() -> ServingInputReceiver:
         examples = v1.placeholder(tf.string, [None], name="input_example_tensor")
-        return ServingInputReceiver(
-            tf.io.parse_example(examples, dict(feature_spec)), {"examples": examples}
-        )
+        features = tf.io.parse_example(examples, specs)
+        probe = {"examples": np.array([example_of(specs)] * 2, object)}
+        return ServingInputReceiver(features, {"examples": examples}, probe)
 
     return receive
+
+
+def example_of(feature_spec: Mapping[str, Any]) -> bytes:
+    """A serialized example of zeros and empty texts."""
+    example = tf.train.Example()
+    for key, spec in feature_spec.items():
+        size, feature = int(np.prod(spec.shape)), example.features.feature[key]
+        if spec.dtype == tf.string:
+            feature.bytes_list.value.extend([b""] * size)
+        elif spec.dtype == tf.int64:
+            feature.int64_list.value.extend([0] * size)
+        else:
+            feature.float_list.value.extend([0.0] * size)
+    serialized: bytes = example.SerializeToString()
+    return serialized
 
 
 class ServingInput:
@@ -65,6 +87,7 @@ class ServingInput:
 
     def __init__(self, given: Any):
         self._receiver: Any = None
+        self.probe: Mapping[str, np.ndarray] | None = None
         if not callable(given):
             self.form = Form([(given, None, None)])
             self._keys = self._keys_of(given)
@@ -79,6 +102,7 @@ class ServingInput:
                     f"receiver_tensors), received {self._receiver!r}"
                 )
         self.form = Form([(self._receiver.features, None, None)])
+        self.probe = getattr(self._receiver, "probe", None)
 
     @staticmethod
     def _keys_of(given: Any) -> list[str]:

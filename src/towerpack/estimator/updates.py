@@ -22,6 +22,7 @@ from towerpack.optimizer.base import GradsAndVars, constrain
 from towerpack.tower import VariableStore
 from towerpack.tower.creation import NOT_LIFTED
 
+keras = tf.keras
 _thread = threading.local()
 _lock = threading.Lock()
 _users = 0  # model functions that run now, in all threads
@@ -96,10 +97,11 @@ class SpecOptimizer(Optimizer):
 
     def __init__(self) -> None:
         self.updates: list[Update] = []
+        self._given: list[Any] = []  # optimizers of towerpack and Keras, of the first trace
         self._kept: dict[str, Optimizer] = {}  # by the first part of the variables' names
         self._slots: list[tuple[str, Any]] = []  # names and variables, in the order of creation
 
-    def follow(self, spec: EstimatorSpec, recorded: list[Update]) -> None:
+    def follow(self, spec: EstimatorSpec, recorded: list[Update], store: VariableStore) -> None:
         """Takes the updates of a spec: those that were recorded, or its optimizers."""
         given = spec.optimizer
         if given is None and is_optimizer(spec.train_op):
@@ -113,11 +115,18 @@ class SpecOptimizer(Optimizer):
                     "give EstimatorSpec(optimizer=...) instead; for a step of your own write a "
                     "trainer (docs/trainers.md)"
                 )
-        elif is_optimizer(given):
+            return
+        if is_optimizer(given):
             self.updates = [Update(given, None)]
-        elif not self._kept:
-            by_scope = given if isinstance(given, Mapping) else {"": given}
-            self._kept = {scope: as_optimizer(made(each)) for scope, each in by_scope.items()}
+            return
+        by_scope = given if isinstance(given, Mapping) else {"": given}
+        if not self._kept:
+            self._given = [made(each) for each in by_scope.values()]
+            self._kept = dict(zip(by_scope, map(as_optimizer, self._given), strict=True))
+        for each in by_scope.values():
+            if isinstance(each, keras.optimizers.Optimizer) and each not in self._given:
+                for variable in each.variables:  # of an object that is not used
+                    store.leave_out(variable.value)
 
     def gradients(self) -> list[tuple[Any, Any]] | None:
         """The gradients that the model function has computed itself, each variable's once."""
