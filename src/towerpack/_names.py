@@ -141,6 +141,13 @@ _TABLE = {
     "towerpack.sklearn": """
         TowerClassifier TowerRegressor
     """,
+    "towerpack.estimator": """
+        CheckpointSaverHook DNNClassifier DNNLinearCombinedClassifier DNNLinearCombinedRegressor
+        DNNRegressor Estimator EstimatorSpec EvalSpec LinearClassifier LinearRegressor
+        LoggingTensorHook ModeKeys ModelFnOps NanTensorHook RunConfig SessionRunArgs SessionRunHook
+        StepCounterHook StopAtStepHook TrainSpec WarmStartSettings numpy_input_fn pandas_input_fn
+        train_and_evaluate
+    """,
     "towerpack.optimizer.wrappers": """
         AccumGradOptimizer PostProcessOptimizer ProxyOptimizer VariableAssignmentOptimizer
         apply_grad_processors

@@ -189,6 +189,10 @@ class VariableStore:
         if name not in self.variables:
             self.variables = {name if k == old else k: v for k, v in self.variables.items()}
 
+    def leave_out(self, variable: Any) -> None:
+        """Leaves a variable of the store out of checkpoints."""
+        self._local.add(self.name_of(variable))
+
     def adopt_all(self, variables: Iterable[Any]) -> None:
         """Adds variables under their own names, except those that the store has already.
 
