@@ -41,6 +41,7 @@ CONTENDERS = {  # module: environment
     "keras_fit": ".venv",
     "keras_without_onednn": ".venv",
     "keras_best": ".venv",
+    "towerpack_keras": ".venv",
     "torch_default": ".venv-peers",
     "torch_eager": ".venv-peers",
     "torch_compiled": ".venv-peers",

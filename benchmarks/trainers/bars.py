@@ -96,6 +96,11 @@ BARS = [
     times("M2", "bare_loop", 0.97),
     times("M3", "bare_loop", 0.85),
     *(
+        Ratio(f"{model}: towerpack.keras.fit, times {other}", model, "towerpack_keras", other, 1.0)
+        for model in ("M1", "M2", "M3")
+        for other in ("keras_fit", "keras_best")
+    ),
+    *(
         Ratio(f"M1: two towers of half the batch ({name})", "M1", name, "towerpack_trainer", 0.85)
         for name in ("towerpack_replicated", "towerpack_shared")
     ),

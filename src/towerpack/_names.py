@@ -39,22 +39,26 @@ _TABLE = {
     "towerpack.core.every": """
         Every every
     """,
+    "towerpack.core.settings": """
+        read_settings
+    """,
     "towerpack.dataflow": """
         ArrayRecordData AugmentImageComponent AugmentImageComponents AugmentImageCoordinates
         BalancedData BatchData BatchDataByShape BatchError BenchResult BoxComponent BucketBatchData
-        CSVData CacheData CaffeLMDB ConcatData CorruptRecord CurveKeys DataFlow DataFlowTerminated
-        DataFromArrays DataFromGenerator DataFromIterable DataFromList DataFromQueue
-        DroppedDatapoint ExampleData FakeData FilterData FixedLenFeature FixedSizeData FlowIterator
-        FlowSequence HDF5Data HDF5Serializer ImageFeature ImageFolder ImageFromFile JoinData
-        LMDBData LMDBDataDecoder LMDBSerializer LinkCounts LinkOptions LocallyShuffleData MapData
-        MapDataComponent MosaicData MultiProcessMapAndBatchData MultiProcessMapData
+        CSVData CacheData CaffeLMDB ClassWeightData ConcatData CorruptRecord CurveKeys DataFlow
+        DataFlowTerminated DataFromArrays DataFromGenerator DataFromIterable DataFromList
+        DataFromQueue DroppedDatapoint ExampleData FakeData FilterData FixedLenFeature FixedSizeData
+        FlowIterator FlowSequence HDF5Data HDF5Serializer ImageFeature ImageFolder ImageFromFile
+        JoinData LMDBData LMDBDataDecoder LMDBSerializer LinkCounts LinkOptions LocallyShuffleData
+        MapData MapDataComponent MosaicData MultiProcessMapAndBatchData MultiProcessMapData
         MultiProcessMapDataComponentSharedArray MultiProcessRunner MultiProcessRunnerZMQ
         MultiThreadMapData MultiThreadRunner NumpyColumns NumpyFiles NumpySerializer ParquetData
         PrintData ProxyDataFlow RNGDataFlow RandomChooseData RandomMixData RawFeature RemoteDataZMQ
         RepeatedData RepeatedDataPoint SVMLightData SelectComponent ShardData ShuffleData Source
         Stage TFRecordData TFRecordSerializer TakeData TarData TestDataSpeed UnsafePickle
         VarLenFeature WeightedChooseData WorkerDied WorkerError as_flow bench build_index
-        kept_workers send_dataflow_zmq write_arrayrecord write_examples write_parquet write_tar
+        class_counts class_weights kept_workers sample_weights send_dataflow_zmq write_arrayrecord
+        write_examples write_parquet write_tar
     """,
     "towerpack.monitor": """
         CallbackCost CometMLMonitor EpochTimes JSONWriter MLflowMonitor MonitorBase Monitors
@@ -96,17 +100,18 @@ _TABLE = {
         verify_checkpoint
     """,
     "towerpack.callbacks": """
-        BinaryClassificationStats Callback CallbackFactory Callbacks CheckNumerics ClassReport
-        ClassificationError ConfusionMatrix DataParallelInferenceRunner DumpTensorAsImage
-        DumpTensors EMA EarlyStopping EnableCallbackIf EstimatedTimeLeft GPUUtilizationTracker
-        GradientNorm GraphProfiler GraphSummary GraphVarParam HostMemoryTracker
-        HumanHyperParamSetter HyperParam HyperParamSetter HyperParamSetterWithFunc InferenceRunner
-        InferenceRunnerBase Inferencer InjectShell LearningRateRangeTest MaxSaver MergeAllSummaries
-        MinSaver ModelSaver ModelSummary MovingAverageSummary ObjAttrParam PeakMemoryTracker
-        PeriodicCallback PeriodicTrigger PredictionImages ProcessTensors Profiler ProgressBar
-        ProxyCallback RocCurve RunOp ScalarStats ScheduledHyperParamSetter SendStat
-        SimpleMovingAverage StartProcOrThread StatMonitorParamSetter StopAt StopTraining
-        TensorPrinter TerminateOnNaN ThroughputTracker TopK cosine one_cycle warmup
+        BinaryClassificationStats Callback CallbackFactory Callbacks CheckNumerics ClassFrequencies
+        ClassReport ClassificationError ConfusionMatrix DataParallelInferenceRunner
+        DumpTensorAsImage DumpTensors EMA EarlyStopping EnableCallbackIf EstimatedTimeLeft
+        GPUUtilizationTracker GradientNorm GraphProfiler GraphSummary GraphVarParam
+        HostMemoryTracker HumanHyperParamSetter HyperParam HyperParamSetter HyperParamSetterWithFunc
+        InferenceRunner InferenceRunnerBase Inferencer InjectShell LearningRateRangeTest MaxSaver
+        MergeAllSummaries MinSaver ModelSaver ModelSummary MovingAverageSummary ObjAttrParam
+        PeakMemoryTracker PeriodicCallback PeriodicTrigger PrecisionRecallCurve PredictionImages
+        ProcessTensors Profiler ProgressBar ProxyCallback PruneTrial RocCurve RunOp ScalarStats
+        ScheduledHyperParamSetter SendStat SimpleMovingAverage StartProcOrThread
+        StatMonitorParamSetter StopAt StopTraining TensorPrinter TerminateOnNaN ThroughputTracker
+        TopK cosine one_cycle warmup
     """,
     "towerpack.train": """
         AsyncMultiGPUTrainer AutoResumeTrainConfig DEFAULT_CALLBACKS DEFAULT_MONITORS

@@ -165,7 +165,7 @@ def keras(argument: dict[str, int]) -> dict[str, Any]:
         model.compile("sgd", "sparse_categorical_crossentropy", ["accuracy"])
         kept = Kept()
         model.fit(flow(batch), max_epoch=2, steps_per_epoch=3, monitors=[kept])
-        names = ("validation_total_loss", "validation_accuracy")
+        names = ("total_loss", "accuracy", "validation_total_loss", "validation_accuracy")
         found[str(batch)] = {name: kept.of(name) for name in names}
     return found
 

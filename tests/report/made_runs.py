@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,7 @@ def make_run(
     error: BaseException | None = None,
     max_epoch: int | None = None,
     ranks: int = 1,
+    settings: dict[str, Any] | None = None,
 ) -> Monitors:
     """A run in `directory`; with `end=False` it is still going, by this process.
 
@@ -53,6 +55,7 @@ def make_run(
                 "callbacks": ["ModelSaver", "InferenceRunner", "ScheduledHyperParamSetter"],
                 "steps_per_epoch": STEPS,
                 "max_epoch": epochs,
+                **({"settings": settings} if settings else {}),
             },
             devices=("CPU:0", "CPU:1"),
         )

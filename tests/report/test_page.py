@@ -126,7 +126,10 @@ def test_hover_smoothing_axis_log_filter_and_theme(page, tmp_path):
 @pytest.mark.slow
 def test_several_runs_lie_over_each_other_and_can_be_hidden(runs, tmp_path):
     path = tmp_path / "several.html"
-    path.write_text(render_page(runs))
+    settings = [{"seed": 0, "units": [64]}, {"seed": 0, "units": [64, 32]}]
+    path.write_text(
+        render_page([run | {"settings": x} for run, x in zip(runs, settings, strict=True)])
+    )
     script = """
     const out = document.documentElement.dataset;
     const count = () => document.querySelectorAll('[data-chart="cost"] .curve').length;
@@ -137,6 +140,8 @@ def test_several_runs_lie_over_each_other_and_can_be_hidden(runs, tmp_path):
     document = open_page(with_script(path, script), tmp_path / "profile")
     assert (attribute(document, "before"), attribute(document, "after")) == ("2", "1")
     assert "ValueError: no more" in document
+    assert "<th>units</th>" in document and "<td>[64,32]</td>" in document
+    assert "<th>seed</th>" not in document
     assert len(re.findall(r'data-bars="', document)) == 2
 
 

@@ -131,7 +131,8 @@ class ConfusionMatrix(_Named):
     `scores` is [N, classes] (the largest wins) or a vector of classes; `labels` is a vector of
     classes. A label without a column of scores, or a score that is NaN, is an error. `matrix[i, j]`
     counts samples of class i predicted as j. Scalars: `<name>_accuracy` and `<name>_macro_f1`, the
-    mean over the classes that occur. `picture=False` logs no picture, which needs matplotlib.
+    mean over the classes that occur. `picture=False` logs no picture, which needs matplotlib. The
+    report also shows how often each class occurs.
     """
 
     def __init__(
@@ -165,6 +166,8 @@ class ConfusionMatrix(_Named):
         np.add.at(self.matrix, (labels, predicted), 1)
 
     def _after_inference(self) -> dict[str, float]:
+        counts = dict(zip(self._labels(), self.matrix.sum(axis=1).tolist(), strict=True))
+        self.trainer.monitors.put_classes(self.name, counts)
         if self.picture:
             image = confusion_picture(self.matrix, self._labels())
             self.trainer.monitors.put_image(f"{self.name}_confusion", image)
@@ -273,6 +276,28 @@ class RocCurve(_Named):
         return {f"{self.name}_auc": area}
 
 
+class PrecisionRecallCurve(RocCurve):
+    """The average precision of a binary score, and the curve of precision over recall.
+
+    Logged as `<name>_average_precision`, exact, with the curve as a picture. It is the measure for
+    a rare class, where an area under the ROC curve is large for useless models. The arguments are
+    those of `RocCurve`. If class 1 does not occur, the average is `nan`.
+
+    >>> curve = PrecisionRecallCurve("prob", "label", picture=False)
+    """
+
+    def _after_inference(self) -> dict[str, float]:
+        recall, precision = precision_recall_curve(
+            np.concatenate(self._scores), np.concatenate(self._labels)
+        )
+        average = average_precision(recall, precision)
+        if self.picture and np.isfinite(average):
+            title = f"average precision {average:.4f}"
+            image = curve_picture(recall, precision, title, "recall", "precision")
+            self.trainer.monitors.put_image(f"{self.name}_precision_recall", image)
+        return {f"{self.name}_average_precision": average}
+
+
 def _scores_and_labels(
     values: Sequence[Any], names: Sequence[str], dimensions: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -320,12 +345,30 @@ def class_scores(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 def roc_curve(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """False and true positive rates, from the highest threshold to the lowest."""
+    false, true = _counts_above(scores, positive)
+    with np.errstate(invalid="ignore"):
+        return false / np.float64(false[-1]), true / np.float64(true[-1])
+
+
+def precision_recall_curve(
+    scores: np.ndarray, positive: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Recall and precision, from the highest threshold to the lowest; both begin at (0, 1)."""
+    false, true = _counts_above(scores, positive)
+    with np.errstate(invalid="ignore"):
+        recall = true / np.float64(true[-1])
+    return recall, np.append(1.0, true[1:] / (true + false)[1:])
+
+
+def average_precision(recall: np.ndarray, precision: np.ndarray) -> float:
+    """The mean of the precisions at all thresholds, each weighted by the recall that it adds."""
+    return float(np.sum(np.diff(recall) * precision[1:]))
+
+
+def _counts_above(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many of each class score above 0, 1, ... distinct scores, from the highest."""
     order = np.argsort(-scores, kind="stable")
     scores, positive = scores[order], positive[order]
     ends = np.flatnonzero(np.append(np.diff(scores) != 0, True))  # equal scores are one point
     true, false = np.cumsum(positive)[ends], np.cumsum(~positive)[ends]
-    with np.errstate(invalid="ignore"):
-        return (
-            np.append(0.0, false) / np.float64(false[-1]),
-            np.append(0.0, true) / np.float64(true[-1]),
-        )
+    return np.append(0, false), np.append(0, true)

@@ -7,6 +7,7 @@ never imported: PyTorch, JAX and plain Python use it just as well.
 
 from towerpack.dataflow.base import DataFlow, DataFlowTerminated, RNGDataFlow
 from towerpack.dataflow.benchmark import BenchResult, TestDataSpeed, bench
+from towerpack.dataflow.classes import class_counts, class_weights, sample_weights
 from towerpack.dataflow.format.arrayrecord import ArrayRecordData, write_arrayrecord
 from towerpack.dataflow.format.caffe import CaffeLMDB
 from towerpack.dataflow.format.example import (
@@ -60,6 +61,7 @@ from towerpack.dataflow.stage.base import ProxyDataFlow, Stage
 from towerpack.dataflow.stage.batch import BatchData
 from towerpack.dataflow.stage.bucket import BatchDataByShape, BucketBatchData
 from towerpack.dataflow.stage.cache import CacheData
+from towerpack.dataflow.stage.class_weight import ClassWeightData
 from towerpack.dataflow.stage.fixed_size import FixedSizeData
 from towerpack.dataflow.stage.map import FilterData, MapData, MapDataComponent, SelectComponent
 from towerpack.dataflow.stage.merge import ConcatData, JoinData, RandomChooseData, RandomMixData
@@ -86,6 +88,7 @@ __all__ = [
     "CSVData",
     "CacheData",
     "CaffeLMDB",
+    "ClassWeightData",
     "ConcatData",
     "CorruptRecord",
     "CurveKeys",
@@ -158,7 +161,10 @@ __all__ = [
     "as_flow",
     "bench",
     "build_index",
+    "class_counts",
+    "class_weights",
     "kept_workers",
+    "sample_weights",
     "send_dataflow_zmq",
     "write_arrayrecord",
     "write_examples",

@@ -13,7 +13,7 @@ from towerpack.callbacks.batches import batches_of
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, QueueInput
 from towerpack.keras.events import TOWERPACK_NAMES, KerasEvents, log_unfused, separated
-from towerpack.keras.rank_validation import KerasValidation
+from towerpack.keras.ranks import KerasValidation, MetricsOfRanks
 from towerpack.keras.tower import KerasTower, KerasTrainer
 from towerpack.keras.validation import Validation
 from towerpack.train import SingleCostTrainer
@@ -86,6 +86,8 @@ class KerasModel:
     ) -> KerasEvents:
         """Sets up the trainer, with callbacks of Keras; `fit` does it."""
         self._tower.setup(self.input)
+        if self.trainer.ranks.size > 1:
+            self.trainer.register_callback(MetricsOfRanks(self._tower))
         events = KerasEvents(self._tower, callbacks, validation, names=TOWERPACK_NAMES)
         self.trainer.register_callback(events)
         return events

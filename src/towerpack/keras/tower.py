@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf
-from towerpack.core import logger
 from towerpack.input_source import InputSource
 from towerpack.tower import VariableStore, get_current_tower_context
 from towerpack.tower.keras_layers import fresh_layer_names
@@ -88,12 +87,6 @@ class KerasTower:
 
     def setup(self, source: InputSource) -> None:
         """Sets up the trainer."""
-        if self.trainer.ranks.size > 1:
-            logger.info(
-                "the loss and the metrics of training are those of the chief's batches, a sample "
-                "of 1/%d; weights, and the numbers of validation, are those of all ranks",
-                self.trainer.ranks.size,
-            )
         self.trainer.builder_class = functools.partial(KerasStep, self)  # type: ignore[assignment]
         self.trainer.setup_graph(self.signature, source, self._tower, self._optimizer)
 

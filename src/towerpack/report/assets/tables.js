@@ -1,4 +1,4 @@
-// Everything but curves: tiles, stages, checkpoints, pictures, configuration.
+// Everything but curves: tiles, stages, checkpoints, pictures, configuration, the theme.
 
 function bestOf(run, name, better) {
   const curve = run.curves[name];
@@ -71,16 +71,20 @@ function comparison(page) {
     const values = bests.map((row) => row[i]).filter(Boolean).map((x) => x.value);
     return better[name] === "min" ? Math.min(...values) : Math.max(...values);
   });
+  const settings = page.data.runs.map((run) => run.settings).filter((x) => Object.keys(x).length);
+  const text = (value) => (value === undefined ? "–" : typeof value === "string" ? value : JSON.stringify(value));
+  const differing = [...new Set(settings.flatMap(Object.keys))].filter((key) => settings.some((x) => text(x[key]) !== text(settings[0][key])));
   const rows = page.data.runs.map((run, r) => [
     el("span", { class: "row" }, el("i", { class: "dot", style: `background:${page.colour(run)}` }), el("b", {}, run.name)),
     el("span", { class: `pill ${run.state}` }, run.state),
+    ...differing.map((key) => text(run.settings[key])),
     run.facts.epoch === undefined ? "–" : `${run.facts.epoch}${run.facts.max_epoch > 0 && run.facts.max_epoch < 10000 ? ` / ${run.facts.max_epoch}` : ""}`,
     run.facts.steps_per_second ? formatNumber(run.facts.steps_per_second) : "–",
     run.devices || "–",
     formatSeconds(duration(run)),
     ...bests[r].map((best, i) => (best ? el(best.value === winner[i] ? "b" : "span", {}, formatNumber(best.value)) : "–")),
   ]);
-  return el("div", { class: "card", style: "margin-top:20px" }, table(["run", "state", "#epoch", "#steps/s", "devices", "#time", ...names.map((name) => `#best ${name}`)], rows));
+  return el("div", { class: "card", style: "margin-top:20px" }, table(["run", "state", ...differing, "#epoch", "#steps/s", "devices", "#time", ...names.map((name) => `#best ${name}`)], rows));
 }
 
 function loadBar(share, kind = "") {
@@ -172,4 +176,10 @@ function facts(title, values, open = false) {
   if (!pairs.length) return null;
   const text = (value) => (typeof value === "object" && value !== null ? JSON.stringify(value, null, 1) : String(value));
   return el("details", { class: "card", open }, el("summary", {}, title), el("dl", {}, ...pairs.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, text(value))])));
+}
+
+function toggleTheme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
 }

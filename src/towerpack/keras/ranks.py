@@ -1,18 +1,21 @@
-"""The validation of a `KerasModel` that trains on several ranks, which share the batches."""
+"""The metrics of a Keras model that trains on several ranks: of training, and of a validation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback
+from towerpack.callbacks.base import RanksView
 from towerpack.callbacks.batches import batches_of
 from towerpack.callbacks.divided import check_counts, share_of_rank
+from towerpack.core import logger
 from towerpack.core.cluster import progress
 from towerpack.core.codec import decode, encode
+from towerpack.keras.tower import KerasTower
 
 VALIDATION = "validation_"
 
@@ -21,6 +24,61 @@ def shown(logs: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """Keras' numbers under the names that they are logged with."""
     named = {"total_loss" if name == "loss" else name: value for name, value in logs.items()}
     return {f"{prefix}{name}": float(value) for name, value in named.items()}
+
+
+def are_sums(variables: Sequence[Any]) -> bool:
+    """Whether the states of metrics on several ranks can be added up."""
+    return all(variable.aggregation == "sum" for variable in variables)
+
+
+def add_up(
+    ranks: RanksView, variables: Sequence[Any], reset: Callable[[], None], count: int, what: str
+) -> list[int]:
+    """Adds the states of metrics on all ranks, in place on the chief; returns the counts of all.
+
+    `reset` sets the states to those of no datapoint. `count` is any number to tell the others.
+    """
+    own = [np.asarray(variable) for variable in variables]
+    everyone = [decode(piece) for piece in ranks.gather(encode([count, own]), what)]
+    reset()
+    if ranks.is_chief:
+        for number, variable in enumerate(variables):
+            first = np.asarray(variable)
+            states = [np.asarray(state[number], np.float64) for _, state in everyone]
+            variable.assign((first + sum(state - first for state in states)).astype(first.dtype))
+    return [found for found, _ in everyone]
+
+
+class MetricsOfRanks(Callback):
+    """At the end of an epoch, gives the chief the loss and metrics of all ranks.
+
+    A callback that reads them earlier, or reads metrics whose states are not sums, gets those of
+    the chief's batches.
+    """
+
+    chief_only = False
+
+    def __init__(self, tower: KerasTower):
+        self.tower = tower
+
+    def _before_train(self) -> None:
+        self._all = self.tower.metrics_variables()
+        if not are_sums(self._all):
+            logger.warning(
+                "the loss and metrics of training are those of the chief's batches, 1/%d of all: "
+                "the state of a metric is not a sum",
+                self.trainer.ranks.size,
+            )
+            self._all = []
+
+    def _before_epoch(self) -> None:
+        if not self.trainer.is_chief:
+            self.tower.reset_metrics()
+
+    def _after_epoch(self) -> None:
+        if self._all:
+            reset = self.tower.reset_metrics
+            add_up(self.trainer.ranks, self._all, reset, 0, "the metrics of training")
 
 
 class KerasValidation(Callback):
@@ -42,7 +100,7 @@ class KerasValidation(Callback):
         self._share = None
         if self.trainer.ranks.size > 1 and not self.chief_only:
             self._test.get_concrete_function()  # makes the variables of metrics
-            sums = all(v.aggregation == "sum" for v in self.model.metrics_variables)
+            sums = are_sums(self.model.metrics_variables)
             if sums and type(self.model).test_step is tf.keras.Model.test_step:
                 self._share = share_of_rank(self, self.batches)
         self.batches.setup(signature, self._share)
@@ -78,17 +136,11 @@ class KerasValidation(Callback):
     def _of_all_ranks(self, done: int) -> Mapping[str, Any]:
         """The results over the batches of all ranks, on the chief."""
         ranks, what = self.trainer.ranks, f"the validation of {self.batches.name}"
-        own = [np.asarray(variable) for variable in self.model.metrics_variables]
-        self.model.reset_metrics()
-        everyone = [decode(piece) for piece in ranks.gather(encode([done, own]), what)]
-        counts = [count for count, _ in everyone]
+        variables = self.model.metrics_variables
+        counts = add_up(ranks, variables, self.model.reset_metrics, done, what)
         check_counts(counts, what)
         if not ranks.is_chief or not any(counts):
             return {}
-        for number, variable in enumerate(self.model.metrics_variables):
-            first = np.asarray(variable)
-            states = [np.asarray(state[number], np.float64) for _, state in everyone]
-            variable.assign((first + sum(state - first for state in states)).astype(first.dtype))
         return self.model.get_metrics_result()
 
     def _after_train(self) -> None:
