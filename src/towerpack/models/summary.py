@@ -51,12 +51,13 @@ class ModelTable:
 
     `flops` and the memory of `activations` are those of a forward call with one sample, or with
     the whole `batch` if the model fixes its size. `weights`, `state` (such as moving averages) and
-    `optimizer` are bytes; the last is None if the slots of the optimizer are not known.
+    `optimizer` are bytes; the last is None if the slots of the optimizer are not known. `trainable`
+    is None for the table of a checkpoint, which does not say what was trained.
     """
 
     rows: list[Row]
     parameters: int
-    trainable: int
+    trainable: int | None
     weights: int
     state: int
     optimizer: int | None
@@ -102,19 +103,23 @@ class ModelTable:
             )
             for row in self.rows
         ]
-        frozen = f"{self.parameters - self.trainable:,}" if self.trainable < self.parameters else ""
-        flops = _flops_text(self.flops, self.uncounted)
-        memory = _bytes_text(self.activations)
+        stopped = self.parameters - (self.parameters if self.trainable is None else self.trainable)
+        frozen = f"{stopped:,}" if stopped else ""
+        known = any(row.flops is not None for row in self.rows)
+        flops = _flops_text(self.flops if known else None, self.uncounted)
+        memory = _bytes_text(self.activations) if known else ""
         return [*cells, ("total", "", "", f"{self.parameters:,}", flops, memory, frozen)]
 
     def totals(self) -> str:
         """The sums in sentences, and what they leave out."""
         per = "one sample" if self.batch is None else f"a batch of {self.batch}"
         slots = "" if self.optimizer is None else f", optimizer {_bytes_text(self.optimizer)}"
+        memory = f"memory: weights {_bytes_text(self.weights)}, state {_bytes_text(self.state)}"
+        if self.trainable is None:
+            return f"{memory}{slots}\n{self.note}"
         lines = [
             f"{self.trainable:,} of {self.parameters:,} parameters are trained",
-            f"memory: weights {_bytes_text(self.weights)}, state {_bytes_text(self.state)}{slots}, "
-            f"outputs of layers {_bytes_text(self.activations)} for {per}",
+            f"{memory}{slots}, outputs of layers {_bytes_text(self.activations)} for {per}",
             f"FLOPs are those of a forward call with {per}; a multiply-add counts two",
         ]
         if self.uncounted:
