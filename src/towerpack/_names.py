@@ -90,12 +90,12 @@ _TABLE = {
         ArgScope AvgPooling BNReLU BatchNorm BatchRenorm ConcatWith Conv1D Conv2D Conv2DTranspose
         Conv3D DepthwiseConv2D Dropout ELU Embedding FixedUnPooling FullyConnected GELU GRU
         GlobalAvgPooling GlobalMaxPooling GroupNorm InstanceNorm LSTM LayerNorm LeakyReLU LinearWrap
-        MaxPooling Maxout ModelDesc ModelDescBase MultiHeadAttention PReLU PixelShuffle RMSNorm ReLU
-        SELU SeparableConv2D SiLU Sigmoid Softmax Softplus SpectralNorm SqueezeExcite
+        MaxPooling Maxout ModelDesc ModelDescBase ModelTable MultiHeadAttention PReLU PixelShuffle
+        RMSNorm ReLU SELU SeparableConv2D SiLU Sigmoid Softmax Softplus SpectralNorm SqueezeExcite
         StochasticDepth Tanh TransformerBlock UpSampling VariableHolder argscope batch_flatten
         disable_layer_logging enable_argscope_for_function enable_argscope_for_module get_arg_scope
-        get_registered_layer l1_regularizer l2_regularizer layer_register layer_table
-        log_layer_table regularize_cost regularize_cost_from_collection
+        get_registered_layer l1_regularizer l2_regularizer layer_register model_summary
+        regularize_cost regularize_cost_from_collection
     """,
     "towerpack.checkpoint": """
         BackgroundSaver ChainInit CheckpointNotWritten CorruptCheckpoint KeepBest LoadError
