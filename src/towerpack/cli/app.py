@@ -17,8 +17,8 @@ from towerpack.cli import ckpt, data, export
 from towerpack.cli.launch import CONTEXT, launch
 from towerpack.cli.predict import predict
 from towerpack.cli.report import report, runs
-from towerpack.cli.sweep import sweep
 from towerpack.cli.summary import summary
+from towerpack.cli.sweep import sweep
 from towerpack.cli.train import TrainCommand, train
 
 # Errors whose messages are sentences. For any other error the type is printed as well.
