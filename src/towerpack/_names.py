@@ -18,10 +18,14 @@ ROOMS = (
     "keras",
     "predict",
     "export",
+    "sklearn",
     "estimator",
     "compat",
     "cli",
 )
+
+# Rooms that need a library which towerpack does not install by itself.
+NEEDS = {"towerpack.sklearn": "sklearn"}
 
 # Modules that scripts use by their short name.
 MODULES = {
@@ -86,12 +90,12 @@ _TABLE = {
         ArgScope AvgPooling BNReLU BatchNorm BatchRenorm ConcatWith Conv1D Conv2D Conv2DTranspose
         Conv3D DepthwiseConv2D Dropout ELU Embedding FixedUnPooling FullyConnected GELU GRU
         GlobalAvgPooling GlobalMaxPooling GroupNorm InstanceNorm LSTM LayerNorm LeakyReLU LinearWrap
-        MaxPooling Maxout ModelDesc ModelDescBase MultiHeadAttention PReLU PixelShuffle RMSNorm ReLU
-        SELU SeparableConv2D SiLU Sigmoid Softmax Softplus SpectralNorm SqueezeExcite
+        MaxPooling Maxout ModelDesc ModelDescBase ModelTable MultiHeadAttention PReLU PixelShuffle
+        RMSNorm ReLU SELU SeparableConv2D SiLU Sigmoid Softmax Softplus SpectralNorm SqueezeExcite
         StochasticDepth Tanh TransformerBlock UpSampling VariableHolder argscope batch_flatten
         disable_layer_logging enable_argscope_for_function enable_argscope_for_module get_arg_scope
-        get_registered_layer l1_regularizer l2_regularizer layer_register layer_table
-        log_layer_table regularize_cost regularize_cost_from_collection
+        get_registered_layer l1_regularizer l2_regularizer layer_register model_summary
+        regularize_cost regularize_cost_from_collection
     """,
     "towerpack.checkpoint": """
         BackgroundSaver ChainInit CheckpointNotWritten CorruptCheckpoint KeepBest LoadError
@@ -133,6 +137,16 @@ _TABLE = {
     "towerpack.export": """
         Export ExportError ExportReport GraphListing ModelExporter Signature caffe_to_tower
         list_graph load_caffe load_graph open_export
+    """,
+    "towerpack.sklearn": """
+        TowerClassifier TowerRegressor
+    """,
+    "towerpack.estimator": """
+        CheckpointSaverHook DNNClassifier DNNLinearCombinedClassifier DNNLinearCombinedRegressor
+        DNNRegressor Estimator EstimatorSpec EvalSpec LinearClassifier LinearRegressor
+        LoggingTensorHook ModeKeys ModelFnOps NanTensorHook RunConfig SessionRunArgs SessionRunHook
+        StepCounterHook StopAtStepHook TrainSpec WarmStartSettings numpy_input_fn pandas_input_fn
+        train_and_evaluate
     """,
     "towerpack.optimizer.wrappers": """
         AccumGradOptimizer PostProcessOptimizer ProxyOptimizer VariableAssignmentOptimizer

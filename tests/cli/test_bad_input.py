@@ -69,6 +69,7 @@ READS = {
     ],
     "report": [("{bad}",)],
     "runs": [("{bad}",)],
+    "summary": [("{bad}",)],
     "train": [("{program}", "--settings", "{bad}"), ("{program}", "--resume", "{bad}")],
     "launch": [],  # Python reads the script
     "demo": [],  # these two read nothing
@@ -86,6 +87,7 @@ WRITES = [
         *("--inputs", "image", "--input", "{npz}", "--output", "{bad}"),
     ),
     ("report", "{run}", "--output", "{bad}"),
+    ("summary", "{model}", "--picture", "{bad}"),
 ]
 SUFFIXES = (
     *(".tfrecord", ".lmdb", ".h5", ".npz", ".npy", ".parquet", ".tar", ".csv", ".arrayrecord"),

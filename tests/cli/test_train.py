@@ -127,7 +127,7 @@ def test_help_lists_the_keys(program):
     result = in_process(program, "--help")
     assert result.exit_code == 0, result.output
     assert "--resume" in result.output
-    assert "  training.scale: float, 1.0 by default\n" in result.output
+    assert "  training.scale=1.0    float\n  training.max_epoch=1  int\n" in result.output
     assert "--resume" in in_process("--help").output
 
 

@@ -197,6 +197,41 @@ def test_only_dataclasses_have_settings():
         read_settings({"lr": 1})
 
 
+@dataclass
+class Derived:
+    lr: float = 0.1
+    epochs: int = 10
+    warmup: int | None = None
+    total: int = field(init=False)
+
+    def __post_init__(self):
+        if self.lr <= 0:
+            raise ValueError(f"expected lr > 0, received {self.lr}")
+        self.warmup = self.epochs // 10 if self.warmup is None else self.warmup
+        self.total = 2 * self.epochs
+
+
+@dataclass
+class Scaled:
+    lr: float = 0.1
+
+    def __post_init__(self):
+        self.lr *= 2
+
+
+def test_post_init_may_check_and_complete_values_but_not_change_them_again():
+    found = read_settings(Derived, overrides=["epochs=20"])
+    assert (found.warmup, found.total) == (2, 40)
+    assert plain_settings(found) == {"lr": 0.1, "epochs": 20, "warmup": 2}
+    assert updated_settings(Derived, plain_settings(found), "here") == found
+    with pytest.raises(ValueError, match="expected lr > 0, received -1"):
+        read_settings(Derived, overrides=["lr=-1"])
+    with pytest.raises(SettingsError, match="'total'; the nearest are"):
+        read_settings(Derived, overrides=["total=1"])
+    with pytest.raises(TypeError, match=r"Scaled to keep lr=0.2 .* received 0.4"):
+        read_settings(Scaled)
+
+
 def test_plain_data_and_texts_give_equal_settings_again():
     settings = Everything(
         clip=math.inf, data=Path("x"), colour=Colour.BLUE, second=Optimizer(), layers=[Layer(3)]

@@ -63,6 +63,8 @@ def make_run(
     monitors.put_hyperparameters(
         {"learning_rate": 0.1 / speed, "batch": 128, "optimizer": "momentum", "augment": True}
     )
+    monitors.put_classes("training", {0: 9900, 1: 100}, "class_weight='balanced'")
+    monitors.put_classes("validation", {f"<{each}>": 10 + each for each in range(200)})
     for epoch in range(1, epochs + 1):
         for part in range(1, 11):
             step = (epoch - 1) * STEPS + part * STEPS // 10

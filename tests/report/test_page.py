@@ -66,7 +66,22 @@ def test_a_run_in_the_browser(page, tmp_path):
         "QueueInput/queue_size",
     ]
     sections = re.findall(r'data-section="([^"]*)"', document)
-    assert sections == ["Curves", "Time and data flow", "Checkpoints", "Pictures", "About"]
+    assert sections == [
+        "Curves",
+        "Time and data flow",
+        "Classes",
+        "Checkpoints",
+        "Pictures",
+        "About",
+    ]
+    classes = re.findall(r'data-classes="([^"]*)".*?<tbody>(.*?)</tbody>', document)
+    assert [(name, rows.count("<tr>")) for name, rows in classes] == [
+        ("training", 2),
+        ("validation", 20),
+    ]
+    assert "9,900" in classes[0][1] and "&lt;19&gt;" in classes[1][1]
+    assert "class_weight='balanced'" in document
+    assert "the rarest 20 of 200 classes" in document
     assert document.count('class="curve"') == 9  # two charts have two curves
     assert "AugmentImageComponent" in document and "use more workers, there are 8 cores" in document
     assert "ResNet(depth=20, width=16)" in document

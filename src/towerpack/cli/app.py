@@ -17,6 +17,7 @@ from towerpack.cli import ckpt, data, export
 from towerpack.cli.launch import CONTEXT, launch
 from towerpack.cli.predict import predict
 from towerpack.cli.report import report, runs
+from towerpack.cli.summary import summary
 from towerpack.cli.sweep import sweep
 from towerpack.cli.train import TrainCommand, train
 
@@ -116,6 +117,7 @@ app.command()(predict)
 app.command()(report)
 app.command()(runs)
 app.command()(sweep)
+app.command()(summary)
 app.command(cls=TrainCommand)(train)
 
 

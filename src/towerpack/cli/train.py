@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 
 from towerpack.cli.program import is_program, load_program, run_script
 from towerpack.core import logger
-from towerpack.core.plain_settings import as_overrides, plain_settings
+from towerpack.core.plain_settings import as_overrides, plain_settings, text_of
 from towerpack.core.settings import (
     REQUIRED,
     SettingsError,
@@ -36,10 +36,17 @@ class TrainCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)
         if FILE in ctx.meta:
-            typer.echo(f"Keys of {ctx.meta[FILE]}:")
-            for key, kind, default in list_keys(load_program(ctx.meta[FILE]).settings):
-                shown = "required" if default is REQUIRED else f"{default!r} by default"
-                typer.echo(f"  {key}: {kind}, {shown}")
+            typer.echo(f"Keys of {ctx.meta[FILE]}, their defaults and types:")
+            keys = list(list_keys(load_program(ctx.meta[FILE]).settings))
+            rows = [
+                (key, f"required, {kind}")
+                if value is REQUIRED
+                else (f"{key}={text_of(value)}", kind)
+                for key, kind, value in keys
+            ]
+            width = max((len(left) for left, _ in rows), default=0)
+            for left, right in rows:
+                typer.echo(f"  {left:{width}}  {right}")
 
 
 def train(

@@ -16,7 +16,7 @@ ABSENT = object()
 def plain_settings(settings: Any, path: str = "") -> dict[str, Any]:
     """The values of a dataclass as plain data, from which `updated_settings` makes an equal one."""
     found = {}
-    for field in dataclasses.fields(settings):
+    for field in (field for field in dataclasses.fields(settings) if field.init):
         value, key = getattr(settings, field.name), f"{path}{field.name}"
         if dataclasses.is_dataclass(value):
             found[field.name] = plain_settings(value, f"{key}.")
@@ -45,15 +45,17 @@ def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def as_overrides(values: Mapping[str, Any]) -> list[str]:
-    """Plain nested values as the texts from which `read_settings` makes them again.
+    """Plain nested values as texts of the command line, for people to read.
 
     >>> as_overrides({"optimizer": {"name": "adam", "lr": 0.1}, "units": [64, 32], "clip": None})
     ['optimizer.name=adam', 'optimizer.lr=0.1', 'units=[64,32]', 'clip=none']
     """
-    return [f"{key}={_text_of(value)}" for key, value in flat(values).items()]
+    return [f"{key}={text_of(value)}" for key, value in flat(values).items()]
 
 
-def _text_of(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A value as a text of the command line."""
+    value = msgspec.to_builtins(value, str_keys=True, enc_hook=_encode)
     if value is None or isinstance(value, str):
         return "none" if value is None else value
     return json.dumps(value, separators=(",", ":"))

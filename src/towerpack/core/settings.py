@@ -289,7 +289,18 @@ def _made(settings: Any, values: _Nested, path: str = "") -> Any:
                 f"expected a value of {path}{name} ({type_name(hint)}), which has no default"
             )
         arguments[name] = value
-    return kind(**arguments)
+    made = kind(**arguments)
+    # Stored settings are made again when a run is resumed.
+    arguments = {name: getattr(made, name) for name in arguments}
+    again = kind(**arguments)
+    for name, value in arguments.items():
+        if getattr(again, name) is not value and getattr(again, name) != value:
+            raise TypeError(
+                f"expected {kind.__name__} to keep {name}={value!r} when it is made from its own "
+                f"values, received {getattr(again, name)!r}; __post_init__ may check and complete "
+                "values: what is derived from them is a property"
+            )
+    return made
 
 
 def _decode(kind: type, value: Any) -> Any:

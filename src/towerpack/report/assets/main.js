@@ -37,6 +37,7 @@ class Page {
       this.toolbar(),
       this.curves(),
       this.section("Time and data flow", "load: the share of the time that a process spends in a stage", runs.flatMap((run) => [run.times.length ? this.keep(new TimeBars(run, this)) : null, this.stack(ranksCard(run, this.several), stagesCard(run, this.several), callbacksCard(run, this.several))]), "pair"),
+      this.section("Classes", "how often each occurs", runs.flatMap((run) => classesCards(run, this.several)), "pair"),
       this.section("Checkpoints", "", runs.map((run) => checkpointsCard(run, this.several, this.data.made))),
       this.section("Pictures", "", runs.flatMap((run) => run.images.map((image) => pictureCard(run, image, this.several))), "pictures"),
       this.section("About", "", runs.flatMap((run) => this.about(run))),
