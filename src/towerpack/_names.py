@@ -70,7 +70,7 @@ _TABLE = {
         WandbMonitor verdict
     """,
     "towerpack.report": """
-        RunSummary find_runs read_run render_page serve_report
+        RunSummary find_runs open_study read_run read_sweep render_page render_sweep serve_report
     """,
     "towerpack.input_source": """
         BatchQueueInput DummyConstantInput EndOfData FeedInput FeedfreeInput InputSource

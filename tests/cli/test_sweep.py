@@ -15,13 +15,14 @@ import pytest
 from optuna.trial import TrialState
 from typer.testing import CliRunner
 
-from towerpack.cli import app
+from towerpack.cli import app, trial
 from towerpack.cli.search_space import parse_space
 from towerpack.cli.sweep_run import Sweep
 from towerpack.core import logger
 from towerpack.monitor import JSONWriter, RunRecord
 from towerpack.monitor.environment import is_alive
 from towerpack.report.sweep import load_sweep, open_study, read_sweep, running_trial
+from towerpack.train import NonFiniteCost, NonFiniteWeights
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -132,8 +133,8 @@ def test_F28_an_interrupted_sweep_continues_its_trial_exactly():
     assert code == 130 and "is continued by the same command" in output
     code, output = interrupt(signal.SIGKILL, 4, *arguments, "--dir", "broken")
     assert (code, output) == (-signal.SIGKILL, "")
-    (trial,) = open_study("broken").trials
-    assert trial.state.name == "RUNNING"
+    (interrupted,) = open_study("broken").trials
+    assert interrupted.state == TrialState.RUNNING
 
     for directory in ("broken", "whole"):
         result = sweep(*arguments, "--dir", directory)
@@ -145,6 +146,18 @@ def test_F28_an_interrupted_sweep_continues_its_trial_exactly():
     records = [JSONWriter.load_existing_json(f"{name}/trial-0000") for name in ("broken", "whole")]
     costs = [[x["cost"] for x in each] for each in records]
     assert costs[0] == costs[1] and len(costs[0]) == 5
+
+
+def test_a_trial_that_diverges_is_pruned_so_that_the_sampler_learns_from_it(monkeypatch):
+    sweep("lr=1e38,2e38", "--timeout", "0.000001 s")
+    directory = Path("train_log/sweep-tiny")
+    found = Sweep(directory, parse_space(["lr=1e38,2e38"]), load_sweep(directory))
+    number = found.next_trial(1, math.inf)
+    monkeypatch.setattr(sys, "argv", sys.argv)  # which a trial changes
+    with pytest.raises((NonFiniteCost, NonFiniteWeights)):
+        trial.main(directory, number)
+    (diverged,) = read_sweep(directory)["trials"]
+    assert diverged["state"] == "pruned" and diverged["error"].startswith("NonFinite")
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,7 @@ TRIAL = "towerpack.cli.trial"
 OUTPUT = "output.log"  # what the process of a trial prints
 POLL_SECONDS = 0.5
 LONGEST_SAVE = 120.0  # seconds for the last checkpoint of a trial that is interrupted
+LONGEST_ERROR = 200  # characters in a line; the page and the log of the trial have all of it
 SAME = ("space", "metric", "maximize", "prune", "seed")  # in every start of a sweep
 
 
@@ -84,6 +86,11 @@ def begin(directory: Path, description: dict[str, Any], accept_changed_file: boo
         json.dump(description, file, indent=1)
 
 
+def say(text: str) -> None:
+    """Prints a line. The progress bar moves out of its way, which it would not for `typer.echo`."""
+    print(text, flush=True)
+
+
 class Sweep:
     """The trials in a directory: finished ones stay, interrupted ones are continued first."""
 
@@ -117,12 +124,12 @@ class Sweep:
         if len(trials) >= count:
             return None
         if time.monotonic() > deadline:
-            typer.echo("the time is over")
+            say("the time is over")
             return None
         seed = self.description["seed"]
         params = self.space.propose(trials, seed, self.description["maximize"])
         if params is None:
-            typer.echo(f"all {self.space.count} combinations of the space were tried")
+            say(f"all {self.space.count} combinations of the space were tried")
             return None
         command = ["towerpack", "train", self.description["file"], *self.space.overrides(params)]
         self.study.add_trial(
@@ -150,7 +157,7 @@ class Sweep:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(POLL_SECONDS)
             except BaseException:
-                typer.echo(f"trial {number} saves its state and is continued by the same command")
+                say(f"trial {number} saves its state and is continued by the same command")
                 _stop(process)
                 raise
         if not self.trials[number].state.is_finished():
@@ -175,9 +182,11 @@ class Sweep:
         value = best_value(trial, self.description["maximize"])
         words = "failed" if failed else "pruned" if trial.state == TrialState.PRUNED else ""
         shown = "" if value is None else f"{self.description['metric']} {value:.5g}"
-        error = trial.user_attrs.get("error", "")
+        error = textwrap.shorten(
+            trial.user_attrs.get("error", ""), LONGEST_ERROR, placeholder=" ..."
+        )
         values = " ".join(self.space.overrides(trial.params))
-        typer.echo("  ".join(filter(None, [f"trial {number}:", words, shown, values, error])))
+        say("  ".join(filter(None, [f"trial {number}:", words, shown, values, error])))
 
     def write_pages(self, number: int | None = None) -> None:
         """Writes the page of the sweep, and that of a trial that has logged anything."""
@@ -202,9 +211,9 @@ class Sweep:
                 f"none of {len(trials)} trials was completed; the first: {failure}; see {output}"
             )
         best = self.study.best_trial
-        typer.echo(f"best: trial {best.number}, {self.description['metric']} {best.value:.5g}")
-        typer.echo(f"  {best.user_attrs['command']}")
-        typer.echo(f"{len(trials)} trials -> {self.directory / SWEEP_PAGE}")
+        say(f"best: trial {best.number}, {self.description['metric']} {best.value:.5g}")
+        say(f"  {best.user_attrs['command']}")
+        say(f"{len(trials)} trials -> {self.directory / SWEEP_PAGE}")
 
 
 def _start(directory: Path, number: int, output: Any) -> subprocess.Popen[bytes]:
@@ -224,7 +233,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(LONGEST_SAVE)
     except subprocess.TimeoutExpired:
-        typer.echo(f"it has not ended within {LONGEST_SAVE:g} s, so it is killed")
+        say(f"it has not ended within {LONGEST_SAVE:g} s, so it is killed")
     finally:
         process.kill()
         process.wait()

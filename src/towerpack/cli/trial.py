@@ -24,13 +24,25 @@ from towerpack.report.sweep import (
     running_trial,
     trial_name,
 )
-from towerpack.train import DEFAULT_CALLBACKS, launch_train_with_config
+from towerpack.train import (
+    DEFAULT_CALLBACKS,
+    NonFiniteCost,
+    NonFiniteWeights,
+    launch_train_with_config,
+)
 
 LONGEST_ERROR = 1000  # characters of an exception that ended a trial
 
 
 class NoMetricError(ValueError):
     """A trial did not log the metric of its sweep, so no other trial will."""
+
+
+class NoFiniteValueError(ValueError):
+    """The metric of a trial was NaN or infinite after every epoch."""
+
+
+DIVERGED = (NonFiniteCost, NonFiniteWeights, NoFiniteValueError)
 
 
 def main(directory: Path, number: int) -> None:
@@ -46,7 +58,9 @@ def main(directory: Path, number: int) -> None:
     except Exception as error:
         trial.set_user_attr("error", f"{type(error).__name__}: {error}"[:LONGEST_ERROR])
         trial.set_user_attr("no_metric", isinstance(error, NoMetricError))
-        study.tell(number, state=TrialState.FAIL)
+        # The sampler learns from pruned trials, and not from those that failed.
+        state = TrialState.PRUNED if isinstance(error, DIVERGED) else TrialState.FAIL
+        study.tell(number, state=state)
         raise
     if pruned:
         study.tell(number, state=TrialState.PRUNED)
@@ -81,7 +95,7 @@ def no_value(metric: str, directory: Path) -> ValueError:
     facts = RunRecord.load(directory) or {}
     names = [name for name in facts.get("scalars", {}) if not name.startswith("time/")]
     if metric in names:
-        return ValueError(f"{metric} was NaN or infinite after every epoch")
+        return NoFiniteValueError(f"{metric} was NaN or infinite after every epoch")
     return NoMetricError(
         f"expected a scalar that the run logs after an epoch as --metric, received {metric!r}; "
         f"the logged ones are {nearest_first(metric, names)}"

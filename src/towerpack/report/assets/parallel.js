@@ -2,7 +2,7 @@
 
 const AXES = { height: 330, top: 34, bottom: 16, left: 70, right: 70 };
 const GRIP = 26; // pixels around an axis where a range is selected
-const FAR_APART = 50; // an objective that varies by more than this factor gets a logarithmic axis
+const FAR_APART = 10; // an objective that varies by more than this factor gets a logarithmic axis
 const FEW_VALUES = 12; // a range of fewer integers is drawn like choices
 const SPREAD = 0.5; // of the place of a choice, for the lines through it
 

@@ -1,7 +1,7 @@
 // The page of a sweep: its best trial, parallel coordinates, the curves and a table of all trials.
 
 const GOOD = "#2f6bea", BAD = "#f0883e";
-const FAR = 40; // pixels from the pointer to a curve that is still meant
+const FAR = 60; // pixels from the pointer to a curve that is still meant
 
 class TrialCurves extends Chart {
   get height() { return 260; }
