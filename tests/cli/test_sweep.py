@@ -24,6 +24,7 @@ from towerpack.monitor.environment import is_alive
 from towerpack.report.sweep import load_sweep, open_study, read_sweep, running_trial
 from towerpack.train import NonFiniteCost, NonFiniteWeights
 
+pytestmark = pytest.mark.timeout(300)  # several processes that import TensorFlow
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import os, signal, time
@@ -118,7 +119,7 @@ def interrupt(number, epoch, *arguments):
         time.sleep(0.1)
     run = RunRecord.load("broken/trial-0000")
     process.send_signal(number)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=120)
     deadline = time.monotonic() + 30
     while is_alive(run["process"]):
         assert time.monotonic() < deadline

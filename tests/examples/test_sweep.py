@@ -9,6 +9,7 @@ from tests.examples.test_examples import run
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_sweep_of_digits_finds_the_better_learning_rate():
     space = ["optimizer.lr=3e-3,1e-5", "max_epoch=2"]
     log = run("settings/digits.py", *space, launch=["-m", "towerpack", "sweep"])
