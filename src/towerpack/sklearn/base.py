@@ -212,7 +212,8 @@ class TowerEstimator(BaseEstimator):
         X = validate_data(self, X, accept_sparse="csr", dtype=dtype, reset=False)
         predictor = self._predictor
         if predictor is None:
-            predictor = Network(self._form(dtype)).predictor(self.weights_)
+            with quiet():
+                predictor = Network(self._form(dtype)).predictor(self.weights_)
             if self.tower_func is not None:  # which was traced
                 self._predictor = predictor
         return predictor(X)
