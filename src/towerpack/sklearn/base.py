@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from towerpack.sklearn.convergence import Convergence, begin_record
 from towerpack.sklearn.epochs import Epochs, Rows
 from towerpack.sklearn.network import ALPHA, LOSS_SUM, Form, Network, names
 from towerpack.sklearn.parameters import check_parameters, hidden_sizes
+from towerpack.sklearn.saving import load, save
 from towerpack.sklearn.training import Training, quiet, training_for
 
 MOST_ROWS = 200  # of a batch, if batch_size is 'auto'
@@ -210,7 +212,8 @@ class TowerEstimator(BaseEstimator):
         X = validate_data(self, X, accept_sparse="csr", dtype=dtype, reset=False)
         predictor = self._predictor
         if predictor is None:
-            predictor = Network(self._form(dtype)).predictor(self.weights_)
+            with quiet():
+                predictor = Network(self._form(dtype)).predictor(self.weights_)
             if self.tower_func is not None:  # which was traced
                 self._predictor = predictor
         return predictor(X)
@@ -230,6 +233,19 @@ class TowerEstimator(BaseEstimator):
             raise AttributeError("only a fitted network of hidden layers has this: see weights_")
         count = len(self.weights_) // 2
         return [self.weights_[names(layer)[part]] for layer in range(count)]
+
+    def save(self, path: str | Path) -> None:
+        """Writes the fitted estimator to a file, without pickle: `load` runs no code of it."""
+        check_is_fitted(self, "weights_")
+        save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path, **functions: Any) -> Any:
+        """The estimator that `save` has written.
+
+        Parameters that were functions are passed again: `TowerClassifier.load(path, tower_func=f)`.
+        """
+        return load(cls, path, functions)
 
     def __getstate__(self) -> dict[str, Any]:
         """Parameters, numpy arrays and plain values: nothing of TensorFlow."""

@@ -36,16 +36,14 @@ class Convergence:
 
     def __init__(self, estimator: Any, rows: int, score: Callable[[], float] | None):
         self._estimator, self._rows, self._score = estimator, rows, score
-        self._loss_sum = 0.0
         self.best: dict[str, np.ndarray] | None = None
         estimator.n_iter_ = 0
 
     def __call__(self, training: Training) -> None:
         e = self._estimator
-        before, self._loss_sum = self._loss_sum, training.loss_sum
         e.n_iter_ += 1
         e.t_ += self._rows
-        e.loss_ = self._loss_sum - before
+        e.loss_ = training.take_loss()
         e.loss_curve_.append(e.loss_)
         if e.verbose:
             logger.info("epoch %d: the loss is %.8f", e.n_iter_, e.loss_)

@@ -91,10 +91,13 @@ class Training:
         predict = self.trainer.get_predictor(["x"], [LOGITS])
         return lambda x: predict(x)[0].numpy()
 
-    @property
-    def loss_sum(self) -> float:
-        """The sum of the losses of all epochs so far."""
-        return float(sum(store[LOSS_SUM].numpy() for store in self.trainer.stores))
+    def take_loss(self) -> float:
+        """The loss of the epoch that has ended."""
+        sums = [store[LOSS_SUM] for store in self.trainer.stores]
+        loss = float(sum(each.numpy() for each in sums))
+        for each in sums:
+            each.assign(0.0)
+        return loss
 
 
 class AfterEpoch(Callback):
