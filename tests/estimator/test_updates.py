@@ -71,7 +71,7 @@ def test_a_learning_rate_that_is_a_tensor_of_the_step_and_slots_across_calls():
 
 
 def data_y(place):
-    (x, y), *_ = batches(1, 10)
+    ((_, y),) = batches(1, 10)
     return y[place : place + 1]
 
 
