@@ -71,7 +71,7 @@ def test_a_learning_rate_that_is_a_tensor_of_the_step_and_slots_across_calls():
 
 
 def data_y(place):
-    (x, y), *_ = batches(1, 10)
+    ((_, y),) = batches(1, 10)
     return y[place : place + 1]
 
 
@@ -98,7 +98,7 @@ def test_gradients_may_be_changed_and_applied_by_two_optimizers():
 
     estimator = trained(model_fn, steps=1)
     # The first gradient of W is far above 1; a first step of Adam is as long as its rate.
-    np.testing.assert_allclose(estimator.get_variable_value("W"), [0.99], rtol=1e-12)
+    np.testing.assert_allclose(estimator.get_variable_value("W"), [0.99], rtol=1e-8)
     np.testing.assert_allclose(abs(estimator.get_variable_value("b")), [0.1], rtol=1e-6)
 
 

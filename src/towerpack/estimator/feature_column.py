@@ -221,9 +221,11 @@ class CrossedColumn(CategoricalColumn):
     def ids(self, features: Mapping[str, Any]) -> Any:
         parts = []
         for key in self.keys:
-            values = categories(features, key) if isinstance(key, str) else key.ids(features)
-            values = values if values.dtype == tf.string else tf.cast(values, tf.int64)
-            parts.append(_sparse(values))
+            if isinstance(key, str):  # all values, also '' and -1
+                values = categories(features, key)
+                parts.append(values if values.dtype == tf.string else tf.cast(values, tf.int64))
+            else:
+                parts.append(present(key.ids(features)))
         crossed = tf.sparse.cross_hashed(parts, self.hash_bucket_size)
         return tf.sparse.to_dense(crossed, default_value=MISSING)
 
@@ -471,12 +473,10 @@ def hashed(values: Any) -> Any:
     return tf.strings.to_hash_bucket_fast(values, (1 << 63) - 1)
 
 
-def _sparse(values: Any) -> Any:
-    """The values that are not missing, as `tf.feature_column` crosses them."""
-    nothing = tf.constant("" if values.dtype == tf.string else MISSING, values.dtype)
-    places = tf.where(values != nothing)
-    shape = tf.shape(values, out_type=tf.int64)
-    return tf.SparseTensor(places, tf.gather_nd(values, places), shape)
+def present(ids: Any) -> Any:
+    """The categories that are not missing, as a sparse tensor."""
+    places = tf.where(ids != MISSING)
+    return tf.SparseTensor(places, tf.gather_nd(ids, places), tf.shape(ids, out_type=tf.int64))
 
 
 def _sorted(columns: Sequence[Column]) -> list[Column]:
