@@ -109,13 +109,13 @@ _TABLE = {
         DumpTensorAsImage DumpTensors EMA EarlyStopping EnableCallbackIf EstimatedTimeLeft
         GPUUtilizationTracker GradientNorm GraphProfiler GraphSummary GraphVarParam
         HostMemoryTracker HumanHyperParamSetter HyperParam HyperParamSetter HyperParamSetterWithFunc
-        InferenceRunner InferenceRunnerBase Inferencer InjectShell LearningRateRangeTest MaxSaver
-        MergeAllSummaries MinSaver ModelSaver ModelSummary MovingAverageSummary ObjAttrParam
-        PeakMemoryTracker PeriodicCallback PeriodicTrigger PrecisionRecallCurve PredictionImages
-        ProcessTensors Profiler ProgressBar ProxyCallback PruneTrial RocCurve RunOp ScalarStats
-        ScheduledHyperParamSetter SendStat SimpleMovingAverage StartProcOrThread
+        InferenceRunner InferenceRunnerBase Inferencer InjectShell KerasMetric LearningRateRangeTest
+        MaxSaver MergeAllSummaries MinSaver ModelSaver ModelSummary MovingAverageSummary
+        ObjAttrParam PeakMemoryTracker PeriodicCallback PeriodicTrigger PrecisionRecallCurve
+        PredictionImages ProcessTensors Profiler ProgressBar ProxyCallback PruneTrial RocCurve RunOp
+        ScalarStats ScheduledHyperParamSetter SendStat SimpleMovingAverage StartProcOrThread
         StatMonitorParamSetter StopAt StopTraining TensorPrinter TerminateOnNaN ThroughputTracker
-        TopK cosine one_cycle warmup
+        TopK TrainingMetric cosine one_cycle warmup
     """,
     "towerpack.train": """
         AsyncMultiGPUTrainer AutoResumeTrainConfig DEFAULT_CALLBACKS DEFAULT_MONITORS

@@ -72,6 +72,17 @@ class VariableStore:
         finally:
             self.creating = before
 
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """While open, variables (of metrics) are created outside of the trace and of the store."""
+
+        def creator(next_creator: Callable[..., Any], **options: Any) -> Any:
+            with tf.init_scope():
+                return next_creator(**options)
+
+        with self.aside(), tf.variable_creator_scope(creator):
+            yield
+
     @functools.cached_property
     def seed(self) -> int:
         """The seed of the tower's random numbers: from `tf.random.set_seed`, otherwise random."""
