@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
@@ -143,6 +144,12 @@ class TowerEstimator(BaseEstimator):
             values = {ALPHA: self.alpha, LEARNING_RATE: rate, **start}
             training.train(source, values, epochs, convergence)
             self._keep(training, convergence.best)
+        if convergence.ran_out and not incremental:
+            warnings.warn(
+                f"training ended after max_iter={epochs} epochs and has not converged yet",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
         return self
 
     def _score(self, training: Training, rows: Rows) -> Callable[[], float]:
