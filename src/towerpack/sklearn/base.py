@@ -21,7 +21,7 @@ from towerpack.sklearn.epochs import Epochs, Rows
 from towerpack.sklearn.network import ALPHA, LOSS_SUM, Form, Network, names
 from towerpack.sklearn.parameters import check_parameters, hidden_sizes
 from towerpack.sklearn.saving import load, save
-from towerpack.sklearn.training import Training, quiet, training_for
+from towerpack.sklearn.training import Training, checked_trainer, quiet, training_for
 
 MOST_ROWS = 200  # of a batch, if batch_size is 'auto'
 FACTOR, FACTOR_LOGISTIC = 6.0, 2.0  # of the variance of initial weights
@@ -127,7 +127,7 @@ class TowerEstimator(BaseEstimator):
         if self.early_stopping:
             kept, others = self._split(targets, rng)
             rows, held_out = rows.at(kept), rows.at(others)
-        trainer = None if self.trainer is None else self.trainer()
+        trainer = checked_trainer(self.trainer)
         source = Epochs(
             rows,
             batch_size=self._batch_size(len(rows.y)),
