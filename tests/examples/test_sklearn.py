@@ -2,11 +2,7 @@
 
 import re
 
-import pytest
-
 from tests.examples.test_examples import run
-
-pytest.importorskip("sklearn")
 
 
 def test_digits_in_a_pipeline_with_a_grid_search():

@@ -148,6 +148,8 @@ def test_tower_functions(function):
     )  # fmt: skip
     model.fit(X, y)
     assert model.score(X, y) > 0.9
+    sparse = sklearn.base.clone(model).fit(scipy.sparse.csr_array(X), y)
+    assert sparse.validation_scores_ == model.validation_scores_
     assert_same_weights(model, sklearn.base.clone(model).fit(X, y))
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_allclose(again.predict_proba(X), model.predict_proba(X), atol=1e-6)

@@ -16,7 +16,7 @@ from towerpack.input_source import InputSource
 from towerpack.optimizer import Adam, Momentum
 from towerpack.optimizer.base import LEARNING_RATE
 from towerpack.sklearn.epochs import Epochs
-from towerpack.sklearn.network import LOGITS, LOSS_SUM, Form, Network
+from towerpack.sklearn.network import LOGITS, LOSS_SUM, Form, Network, in_chunks
 from towerpack.tower.determinism import drawing_from
 from towerpack.train import SimpleTrainer, SingleCostTrainer
 
@@ -87,7 +87,7 @@ class Training:
         if self.network.form.tower_func is None:
             return self.network.predictor(self.trainer.store.variables)
         predict = self.trainer.get_predictor(["x"], [LOGITS])
-        return lambda x: predict(x)[0].numpy()
+        return in_chunks(lambda x: predict(x)[0].numpy())
 
     def take_loss(self) -> float:
         """The loss of the epoch that has ended."""
