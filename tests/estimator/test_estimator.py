@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import towerpack.estimator as learn
-from tests.estimator.linear import X, Y, data, few_logs, predicted, with_optimizer
+from tests.estimator.linear import X, Y, data, few_logs, joined, predicted, with_optimizer
 from towerpack import Callback
 from towerpack._tensorflow import tf, v1
 
@@ -27,7 +27,7 @@ class Batches(Callback):
 def test_the_program_of_tensorflow_1_finds_the_line():
     # As it was, but for its imports.
     def model(features, labels, mode):
-        W = v1.get_variable("W", [1], dtype=v1.float64)  # noqa: N806
+        W = v1.get_variable("W", [1], dtype=v1.float64)
         b = v1.get_variable("b", [1], dtype=v1.float64)
         y = W * features["x"] + b
         loss = v1.reduce_sum(v1.square(y - labels))
@@ -53,7 +53,7 @@ def test_no_batch_is_lost_or_doubled_and_the_end_of_the_data_ends_training():
     assert estimator.latest_checkpoint() is None
     seen = Batches()
     estimator.train(data(3, num_epochs=2, shuffle=False), [seen])  # 20 samples
-    assert sum(seen.seen, []) == [*X, *X]
+    assert joined(seen.seen) == [*X, *X]
     assert [len(batch) for batch in seen.seen] == [3] * 6 + [2]
     assert estimator.get_variable_value("global_step") == 7
     again = Batches()
@@ -73,7 +73,7 @@ def test_each_call_shuffles_in_its_own_order():
         for _ in range(2):
             seen = Batches()
             estimator.train(data(5), [seen])
-            orders.append(sum(seen.seen, []))
+            orders.append(joined(seen.seen))
     assert orders[0] == orders[2]
     assert orders[1] == orders[3]
     assert orders[0] != orders[1]
@@ -87,7 +87,7 @@ def test_a_dataset_and_tensors_as_input():
     estimator = learn.Estimator(sgd, "run", few_logs())
     seen = Batches()
     estimator.train(dataset, [seen])
-    assert sum(seen.seen, []) == X.tolist()
+    assert joined(seen.seen) == X.tolist()
     estimator.train(lambda: dataset().repeat(), [seen := Batches()], steps=4)
     assert [len(batch) for batch in seen.seen] == [4, 4, 2, 4]
     expected = estimator.evaluate(dataset)
