@@ -14,12 +14,14 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING
 
-from towerpack._names import MODULES, NAMES, ROOMS, TF_FREE_ROOMS
+from towerpack._names import MODULES, NAMES, NEEDS, ROOMS, TF_FREE_ROOMS
 from towerpack._version import __version__
 
 _HOME = {name: module for module, names in NAMES.items() for name in names}
 
-__all__ = [*MODULES, *_HOME]
+# `import *` leaves out the names of a room whose library is not installed.
+_MISSING = {room for room, library in NEEDS.items() if importlib.util.find_spec(library) is None}
+__all__ = [*MODULES, *(name for name, module in _HOME.items() if module not in _MISSING)]
 
 if TYPE_CHECKING:
     # The same names for editors and type checkers, which cannot follow the table. Never executed.
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from towerpack.optimizer.wrappers import *
     from towerpack.predict import *
     from towerpack.report import *
+    from towerpack.sklearn import *
     from towerpack.tower import *
     from towerpack.tower import gradproc, summary, varreplace
     from towerpack.train import *

@@ -18,10 +18,14 @@ ROOMS = (
     "keras",
     "predict",
     "export",
+    "sklearn",
     "estimator",
     "compat",
     "cli",
 )
+
+# Rooms that need a library which towerpack does not install by itself.
+NEEDS = {"towerpack.sklearn": "sklearn"}
 
 # Modules that scripts use by their short name.
 MODULES = {
@@ -66,7 +70,7 @@ _TABLE = {
         WandbMonitor verdict
     """,
     "towerpack.report": """
-        RunSummary find_runs read_run render_page serve_report
+        RunSummary find_runs open_study read_run read_sweep render_page render_sweep serve_report
     """,
     "towerpack.input_source": """
         BatchQueueInput DummyConstantInput EndOfData FeedInput FeedfreeInput InputSource
@@ -86,12 +90,12 @@ _TABLE = {
         ArgScope AvgPooling BNReLU BatchNorm BatchRenorm ConcatWith Conv1D Conv2D Conv2DTranspose
         Conv3D DepthwiseConv2D Dropout ELU Embedding FixedUnPooling FullyConnected GELU GRU
         GlobalAvgPooling GlobalMaxPooling GroupNorm InstanceNorm LSTM LayerNorm LeakyReLU LinearWrap
-        MaxPooling Maxout ModelDesc ModelDescBase MultiHeadAttention PReLU PixelShuffle RMSNorm ReLU
-        SELU SeparableConv2D SiLU Sigmoid Softmax Softplus SpectralNorm SqueezeExcite
+        MaxPooling Maxout ModelDesc ModelDescBase ModelTable MultiHeadAttention PReLU PixelShuffle
+        RMSNorm ReLU SELU SeparableConv2D SiLU Sigmoid Softmax Softplus SpectralNorm SqueezeExcite
         StochasticDepth Tanh TransformerBlock UpSampling VariableHolder argscope batch_flatten
         disable_layer_logging enable_argscope_for_function enable_argscope_for_module get_arg_scope
-        get_registered_layer l1_regularizer l2_regularizer layer_register layer_table
-        log_layer_table regularize_cost regularize_cost_from_collection
+        get_registered_layer l1_regularizer l2_regularizer layer_register model_summary
+        regularize_cost regularize_cost_from_collection
     """,
     "towerpack.checkpoint": """
         BackgroundSaver ChainInit CheckpointNotWritten CorruptCheckpoint KeepBest LoadError
@@ -105,13 +109,13 @@ _TABLE = {
         DumpTensorAsImage DumpTensors EMA EarlyStopping EnableCallbackIf EstimatedTimeLeft
         GPUUtilizationTracker GradientNorm GraphProfiler GraphSummary GraphVarParam
         HostMemoryTracker HumanHyperParamSetter HyperParam HyperParamSetter HyperParamSetterWithFunc
-        InferenceRunner InferenceRunnerBase Inferencer InjectShell LearningRateRangeTest MaxSaver
-        MergeAllSummaries MinSaver ModelSaver ModelSummary MovingAverageSummary ObjAttrParam
-        PeakMemoryTracker PeriodicCallback PeriodicTrigger PrecisionRecallCurve PredictionImages
-        ProcessTensors Profiler ProgressBar ProxyCallback PruneTrial RocCurve RunOp ScalarStats
-        ScheduledHyperParamSetter SendStat SimpleMovingAverage StartProcOrThread
+        InferenceRunner InferenceRunnerBase Inferencer InjectShell KerasMetric LearningRateRangeTest
+        MaxSaver MergeAllSummaries MinSaver ModelSaver ModelSummary MovingAverageSummary
+        ObjAttrParam PeakMemoryTracker PeriodicCallback PeriodicTrigger PrecisionRecallCurve
+        PredictionImages ProcessTensors Profiler ProgressBar ProxyCallback PruneTrial RocCurve RunOp
+        ScalarStats ScheduledHyperParamSetter SendStat SimpleMovingAverage StartProcOrThread
         StatMonitorParamSetter StopAt StopTraining TensorPrinter TerminateOnNaN ThroughputTracker
-        TopK cosine one_cycle warmup
+        TopK TrainingMetric cosine one_cycle warmup
     """,
     "towerpack.train": """
         AsyncMultiGPUTrainer AutoResumeTrainConfig DEFAULT_CALLBACKS DEFAULT_MONITORS
@@ -133,6 +137,9 @@ _TABLE = {
     "towerpack.export": """
         Export ExportError ExportReport GraphListing ModelExporter Signature caffe_to_tower
         list_graph load_caffe load_graph open_export
+    """,
+    "towerpack.sklearn": """
+        TowerClassifier TowerRegressor
     """,
     "towerpack.estimator": """
         CheckpointSaverHook DNNClassifier DNNLinearCombinedClassifier DNNLinearCombinedRegressor

@@ -85,6 +85,7 @@ EXAMPLES: dict[str, Example] = {
                 room.ClassReport(picture=False),
                 room.TopK(k=[1, 2]),
                 room.RocCurve("score", "is_positive", picture=False),
+                room.KerasMetric("accuracy"),
                 room.PrecisionRecallCurve("score", "is_positive", picture=False),
             ],
         )
@@ -155,6 +156,7 @@ EXAMPLES: dict[str, Example] = {
     "TensorPrinter": Example(lambda: room.TensorPrinter("cost"), ALL),
     "TerminateOnNaN": Example(lambda: room.TerminateOnNaN("prob"), ALL),
     "TerminateOnNaN(epoch)": Example(lambda: room.TerminateOnNaN("prob", run_step=False), LAST),
+    "TrainingMetric": Example(lambda: room.TrainingMetric("accuracy")),
     "ThroughputTracker": Example(lambda: room.ThroughputTracker(10), repeatable=False),
 }
 

@@ -2,16 +2,9 @@ import logging
 
 import numpy as np
 
+from tests.callbacks.training import Kept
 from towerpack.callbacks import ClassFrequencies
-from towerpack.monitor import MonitorBase, Monitors
-
-
-class Kept(MonitorBase):
-    def __init__(self):
-        self.sets = {}
-
-    def process_classes(self, name, counts, note):
-        self.sets[name] = counts, note
+from towerpack.monitor import Monitors
 
 
 class Trainer:
@@ -26,7 +19,7 @@ def begun(caplog, **options):
     with caplog.at_level(logging.INFO, "towerpack"):
         callback.before_train()
     warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    return callback.trainer.kept.sets, caplog.text, warnings
+    return callback.trainer.kept.classes, caplog.text, warnings
 
 
 def test_counts_are_logged_and_put(caplog):

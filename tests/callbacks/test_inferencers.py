@@ -29,6 +29,12 @@ class Trainer:
         self.monitors = Monitors([self.kept])
 
 
+def classes_put(inferencer, *arrays):
+    """What a pass tells the monitors of the classes of the set."""
+    over_batches(inferencer, *arrays)
+    return inferencer.trainer.kept.classes
+
+
 def over_batches(inferencer, *arrays, batch=16):
     """The scalars and pictures of a pass over uneven batches."""
     inferencer.trainer = Trainer()
@@ -186,6 +192,14 @@ def test_average_precision_equals_scikit_learns(ties):
     scalars, images = over_batches(PrecisionRecallCurve(), scores, labels)
     expected = metrics.average_precision_score(labels, scores)
     assert scalars == {"validation_average_precision": pytest.approx(expected)}
+    counts = {"0": 211 - labels.sum(), "1": labels.sum()}
+    assert classes_put(RocCurve(), scores, labels) == {"validation": (counts, "")}
+    both = np.stack([-scores, scores], axis=1)
+    expected = {"none": counts["0"], "some": counts["1"]}
+    names = list(expected)
+    assert classes_put(ConfusionMatrix(class_names=names), both, labels) == {
+        "validation": (expected, "")
+    }
     assert [name for _, name, _ in images] == ["validation_precision_recall"] * 2
     recall, precision = precision_recall_curve(scores, labels == 1)
     known = metrics.precision_recall_curve(labels, scores)

@@ -33,6 +33,7 @@ from towerpack.callbacks.inferencers import (
     ScalarStats,
     TopK,
 )
+from towerpack.callbacks.keras_metrics import KerasMetric, TrainingMetric
 from towerpack.callbacks.profiler import GraphProfiler, Profiler
 from towerpack.callbacks.progress_bar import ProgressBar
 from towerpack.callbacks.pruning import PruneTrial
@@ -101,6 +102,7 @@ __all__ = [
     "InferenceRunnerBase",
     "Inferencer",
     "InjectShell",
+    "KerasMetric",
     "LearningRateRangeTest",
     "MaxSaver",
     "MergeAllSummaries",
@@ -133,6 +135,7 @@ __all__ = [
     "TerminateOnNaN",
     "ThroughputTracker",
     "TopK",
+    "TrainingMetric",
     "cosine",
     "one_cycle",
     "warmup",

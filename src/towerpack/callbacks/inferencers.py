@@ -132,7 +132,7 @@ class ConfusionMatrix(_Named):
     classes. A label without a column of scores, or a score that is NaN, is an error. `matrix[i, j]`
     counts samples of class i predicted as j. Scalars: `<name>_accuracy` and `<name>_macro_f1`, the
     mean over the classes that occur. `picture=False` logs no picture, which needs matplotlib. The
-    report also shows how often each class occurs.
+    report shows how often each class occurs.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class RocCurve(_Named):
 
     Exact: all scores are kept (8 bytes each), and equal scores count half. `scores` is a vector, or
     [N, 2], whose second column is used; `labels` is a vector of 0 and 1. If only one class occurs,
-    the area is `nan`.
+    the area is `nan`. The report shows how often each class occurs.
     """
 
     def __init__(
@@ -263,10 +263,15 @@ class RocCurve(_Named):
         self._scores.append(_without_nan(scores, self.names[0]).astype(np.float64))
         self._labels.append(_classes(labels, self.names[1], 2) == 1)
 
+    def _all(self) -> tuple[np.ndarray, np.ndarray]:
+        """The scores of the whole set, and whether they belong to class 1."""
+        positive = np.concatenate(self._labels)
+        count = int(positive.sum())
+        self.trainer.monitors.put_classes(self.name, {0: len(positive) - count, 1: count})
+        return np.concatenate(self._scores), positive
+
     def _after_inference(self) -> dict[str, float]:
-        false_rate, true_rate = roc_curve(
-            np.concatenate(self._scores), np.concatenate(self._labels)
-        )
+        false_rate, true_rate = roc_curve(*self._all())
         area = float(np.trapezoid(true_rate, false_rate))
         if self.picture and np.isfinite(area):
             image = curve_picture(
@@ -279,17 +284,15 @@ class RocCurve(_Named):
 class PrecisionRecallCurve(RocCurve):
     """The average precision of a binary score, and the curve of precision over recall.
 
-    Logged as `<name>_average_precision`, exact, with the curve as a picture. It is the measure for
-    a rare class, where an area under the ROC curve is large for useless models. The arguments are
-    those of `RocCurve`. If class 1 does not occur, the average is `nan`.
+    Logged as `<name>_average_precision`, exact, with the curve as a picture. It suits a rare class:
+    the area under the ROC curve can be large although nearly all samples that score high are of the
+    other class. The arguments are those of `RocCurve`. Without class 1, the average is `nan`.
 
     >>> curve = PrecisionRecallCurve("prob", "label", picture=False)
     """
 
     def _after_inference(self) -> dict[str, float]:
-        recall, precision = precision_recall_curve(
-            np.concatenate(self._scores), np.concatenate(self._labels)
-        )
+        recall, precision = precision_recall_curve(*self._all())
         average = average_precision(recall, precision)
         if self.picture and np.isfinite(average):
             title = f"average precision {average:.4f}"
@@ -366,7 +369,7 @@ def average_precision(recall: np.ndarray, precision: np.ndarray) -> float:
 
 
 def _counts_above(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many of each class score above 0, 1, ... distinct scores, from the highest."""
+    """How many of class 0 and of class 1 have the highest 0, 1, 2, ... distinct scores."""
     order = np.argsort(-scores, kind="stable")
     scores, positive = scores[order], positive[order]
     ends = np.flatnonzero(np.append(np.diff(scores) != 0, True))  # equal scores are one point

@@ -17,6 +17,8 @@ from towerpack.cli import ckpt, data, export
 from towerpack.cli.launch import CONTEXT, launch
 from towerpack.cli.predict import predict
 from towerpack.cli.report import report, runs
+from towerpack.cli.summary import summary
+from towerpack.cli.sweep import sweep
 from towerpack.cli.train import TrainCommand, train
 
 # Errors whose messages are sentences. For any other error the type is printed as well.
@@ -114,6 +116,8 @@ app.command(context_settings=CONTEXT)(launch)
 app.command()(predict)
 app.command()(report)
 app.command()(runs)
+app.command()(sweep)
+app.command()(summary)
 app.command(cls=TrainCommand)(train)
 
 

@@ -121,6 +121,8 @@ def is_program(path: Path) -> bool:
     """Whether a file describes a run; it is parsed, not executed."""
     if not path.is_file():
         raise typer.BadParameter(f"there is no file {path}")
+    if path.suffix != ".py":
+        raise typer.BadParameter(f"expected a Python file, FILE.py, received {path}")
     try:
         statements = ast.parse(path.read_bytes()).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -142,11 +144,12 @@ def is_program(path: Path) -> bool:
 
 
 def _defined(statement: ast.stmt) -> list[str]:
-    """The names that a statement at the top level defines by `def`, `=` or `from ... import`."""
+    """The names that a statement at the top level defines; an imported `config` may be anything."""
     if isinstance(statement, ast.FunctionDef):
         return [statement.name]
     if isinstance(statement, ast.ImportFrom):
-        return [alias.asname or alias.name for alias in statement.names if NAMES[0] in alias.name]
+        names = [alias.asname or alias.name for alias in statement.names]
+        return [name for name in names if name == NAMES[0]]
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     targets = [statement.target] if isinstance(statement, ast.AnnAssign) else targets
     return [target.id for target in targets if isinstance(target, ast.Name)]

@@ -50,9 +50,12 @@ class Parameter:
         """All values of choices or of a range of integers."""
         return list(self.choices) or list(range(int(self.low), int(self.high) + 1))
 
-    def extremes(self) -> list[str]:
-        """The values that show whether the settings accept this parameter."""
-        return list(self.choices) or [self.text(self.low), self.text(self.high)]
+    def samples(self) -> list[str]:
+        """Values that show whether the settings accept this parameter, one of them not whole."""
+        if self.choices:
+            return list(self.choices)
+        between = [] if self.whole else [self.low + 0.381966 * (self.high - self.low)]
+        return [self.text(value) for value in (self.low, *between, self.high)]
 
     def text(self, value: Any) -> str:
         """A value as it is written in a command."""

@@ -10,12 +10,11 @@ from typer.core import TyperCommand
 
 from towerpack.cli.program import is_program, load_program, run_script
 from towerpack.core import logger
+from towerpack.core.plain_settings import as_overrides, plain_settings, text_of
 from towerpack.core.settings import (
     REQUIRED,
     SettingsError,
-    flat,
     list_keys,
-    plain_settings,
     read_settings,
     updated_settings,
 )
@@ -37,10 +36,17 @@ class TrainCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)
         if FILE in ctx.meta:
-            typer.echo(f"Keys of {ctx.meta[FILE]}:")
-            for key, kind, default in list_keys(load_program(ctx.meta[FILE]).settings):
-                shown = "required" if default is REQUIRED else f"{default!r} by default"
-                typer.echo(f"  {key}: {kind}, {shown}")
+            typer.echo(f"Keys of {ctx.meta[FILE]}, their defaults and types:")
+            keys = list(list_keys(load_program(ctx.meta[FILE]).settings))
+            rows = [
+                (key, f"required, {kind}")
+                if value is REQUIRED
+                else (f"{key}={text_of(value)}", kind)
+                for key, kind, value in keys
+            ]
+            width = max((len(left) for left, _ in rows), default=0)
+            for left, right in rows:
+                typer.echo(f"  {left:{width}}  {right}")
 
 
 def train(
@@ -88,8 +94,7 @@ def train(
     if directory or not logger.get_logger_dir():  # which the file may have set
         logger.set_logger_dir(directory or Path("train_log", file.stem))
     expected = logger.get_logger_dir()
-    shown = [f"{key}={value}" for key, value in flat(plain_settings(values)).items()]
-    logger.info("settings: %s", " ".join(shown) or "none")
+    logger.info("settings: %s", " ".join(as_overrides(plain_settings(values))) or "none")
     config, trainer = program.make(values)
     if directory and logger.get_logger_dir() != expected:
         raise ValueError(
@@ -105,12 +110,12 @@ def _stored(settings: Any, directory: Path) -> Any:
     """The settings of a run, which must have a checkpoint."""
     from towerpack.checkpoint.directory import get_checkpoint_path
     from towerpack.monitor import RunRecord
+    from towerpack.monitor.run_record import settings_of
 
     if not directory.is_dir():
         raise NotADirectoryError(f"expected the directory of a run, received {directory}")
-    facts = RunRecord.load(directory)
-    stored = (facts or {}).get("configuration", {}).get("settings")
-    if not isinstance(stored, dict):
+    stored = settings_of(RunRecord.load(directory) or {})
+    if stored is None:
         raise FileNotFoundError(
             f"expected the directory of a run of `towerpack train`, received {directory}: it has "
             f"no {RunRecord.FILE} with settings"

@@ -83,37 +83,6 @@ def updated_settings(
     return _made(settings, _checked(_class_of(settings), values, origin))
 
 
-def plain_settings(settings: Any, path: str = "") -> dict[str, Any]:
-    """The values of a dataclass as plain data, from which `updated_settings` makes an equal one."""
-    found = {}
-    for field in dataclasses.fields(settings):
-        value, key = getattr(settings, field.name), f"{path}{field.name}"
-        if dataclasses.is_dataclass(value):
-            found[field.name] = plain_settings(value, f"{key}.")
-            continue
-        try:
-            found[field.name] = msgspec.to_builtins(value, str_keys=True, enc_hook=_encode)
-        except TypeError as error:
-            raise TypeError(
-                f"{key}: expected plain data (numbers, text, lists, dicts, paths, enums, "
-                f"dataclasses), since settings are stored with the run, received {value!r}"
-            ) from error
-    return found
-
-
-def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Nested values by their dotted keys.
-
-    >>> flat({"optimizer": {"name": "adam", "lr": 0.1}, "seed": 0})
-    {'optimizer.name': 'adam', 'optimizer.lr': 0.1, 'seed': 0}
-    """
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        inner = flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {}
-        found |= inner or {f"{path}{key}": value}
-    return found
-
-
 def list_keys(settings: Any, path: str = "") -> Iterator[tuple[str, str, Any]]:
     """The dotted key, type and default of every setting; the default is `REQUIRED` without one."""
     for field, hint in _fields(_class_of(settings)).values():
@@ -160,13 +129,14 @@ def type_name(hint: Any) -> str:
         return " or ".join(map(repr, typing.get_args(hint)))
     if typing.get_origin(hint) is typing.Annotated:
         kind, *limits = typing.get_args(hint)
-        return f"{type_name(kind)} with {', '.join(map(str, limits))}"
+        return f"{type_name(kind)} with {', '.join(map(str, limits))}".replace("msgspec.", "")
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " | ".join(type_name(part) for part in typing.get_args(hint))
-    if hint is types.NoneType:
-        return "None"
-    is_class = isinstance(hint, type) and typing.get_origin(hint) is None
-    return hint.__name__ if is_class else str(hint).replace("typing.", "")
+    if hint in (types.NoneType, Ellipsis):
+        return "None" if hint is types.NoneType else "..."
+    name = getattr(typing.get_origin(hint) or hint, "__name__", str(hint))
+    parts = ", ".join(type_name(part) for part in typing.get_args(hint))
+    return f"{name}[{parts}]" if parts else name
 
 
 def _class_of(settings: Any) -> type:
@@ -243,6 +213,7 @@ def _unknown(key: str, known: Sequence[str], origin: str) -> SettingsError:
 
 
 def _converted(value: Any, hint: Any, key: str, origin: str) -> Any:
+    failure: Exception | None = None
     attempts = [(value, value not in NOT_FINITE if isinstance(value, str) else True)]
     if isinstance(value, _Text):  # the raw text comes last: it fits every field of type str
         attempts = [(_parsed(value), True), (str(value), False)]
@@ -250,16 +221,16 @@ def _converted(value: Any, hint: Any, key: str, origin: str) -> Any:
         try:
             found = msgspec.convert(candidate, hint, strict=strict, dec_hook=_decode)
         except (msgspec.ValidationError, TypeError) as error:
-            failure = error
+            failure = failure or error
             continue
         _check_keys(candidate, found, key, origin)
         return found
-    place = str(failure).partition(" - at ")[2]  # within a list or dict
+    reason, _, place = str(failure).partition(" - at ")  # within a list or dict
     nested = _dataclass_in(hint)
     keys = ", ".join(f"{key}.{name}" for name in _fields(nested)) if nested else ""
     raise SettingsError(
         f"{key}: expected {type_name(hint)}, received {value!r}"
-        + (f", at {place.strip('`').removeprefix('$')}" if place else "")
+        + (f"; at {place.strip('`').removeprefix('$')}: {reason}" if place else "")
         + ("" if origin.startswith(("'", '"')) else f" in {origin}")
         + (f"; its keys are {keys}" if keys else "")
     ) from failure
@@ -318,13 +289,18 @@ def _made(settings: Any, values: _Nested, path: str = "") -> Any:
                 f"expected a value of {path}{name} ({type_name(hint)}), which has no default"
             )
         arguments[name] = value
-    return kind(**arguments)
-
-
-def _encode(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} is not plain data")
+    made = kind(**arguments)
+    # Stored settings are made again when a run is resumed.
+    arguments = {name: getattr(made, name) for name in arguments}
+    again = kind(**arguments)
+    for name, value in arguments.items():
+        if getattr(again, name) is not value and getattr(again, name) != value:
+            raise TypeError(
+                f"expected {kind.__name__} to keep {name}={value!r} when it is made from its own "
+                f"values, received {getattr(again, name)!r}; __post_init__ may check and complete "
+                "values: what is derived from them is a property"
+            )
+    return made
 
 
 def _decode(kind: type, value: Any) -> Any:

@@ -17,6 +17,7 @@ import msgspec
 
 from towerpack.core import logger
 from towerpack.core.files import atomic_file
+from towerpack.core.plain_settings import differing_keys, flat
 from towerpack.monitor.base import MonitorBase, RunInfo
 from towerpack.monitor.environment import environment, process_identity
 from towerpack.monitor.files import GrowingFile
@@ -78,6 +79,9 @@ class RunRecord(MonitorBase):
         self._directory = run.required_directory()
         now = time.time()
         before = _earlier_facts(self._directory) if run.continues else None
+        configuration = plain(run.configuration)
+        if before:
+            _log_changes(before, {"configuration": configuration})
         # The last `run.json` may be older than the checkpoint, or contain later values, which will
         # be logged again. So the points of scalars come from the records of all steps.
         earlier = earlier_records(self._directory / JSONWriter.LINES, run)
@@ -99,7 +103,7 @@ class RunRecord(MonitorBase):
             "scalars": points_of(earlier) or (before or {}).get("scalars", {}),
             "hyperparameters": before["hyperparameters"] if before else {},
             "classes": (before or {}).get("classes", {}),
-            "configuration": plain(run.configuration),
+            "configuration": configuration,
             "environment": environment(),
             "devices": list(run.devices),
         }
@@ -183,6 +187,27 @@ def _earlier_facts(directory: Path) -> dict[str, Any] | None:
         logger.warning("%s; it was renamed to %s, and a new record begins", error, aside)
         return None
     return facts
+
+
+def settings_of(facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The settings in the configuration of a run; None if it has none."""
+    configuration = facts.get("configuration")
+    settings = configuration.get("settings") if isinstance(configuration, dict) else None
+    return settings if isinstance(settings, dict) else None
+
+
+def _log_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    before, now = flat(settings_of(before) or {}), flat(settings_of(now) or {})
+    changes = [
+        f"{key} from {before.get(key, 'absent')!r} to {now.get(key, 'absent')!r}"
+        for key in differing_keys([before, now])
+    ]
+    if changes:
+        logger.warning(
+            "this run continues with changed settings: %s. What the checkpoint contains, such as a "
+            "learning rate in a variable, stays as it was",
+            ", ".join(changes),
+        )
 
 
 def note_point(

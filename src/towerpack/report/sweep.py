@@ -17,6 +17,8 @@ from towerpack.monitor import RunRecord
 from towerpack.report.page import fill_page
 
 SWEEP_FILE = "sweep.json"
+SWEEP_PAGE = "sweep.html"
+TRIAL_PAGE = "report.html"  # in the directory of each trial
 JOURNAL = "trials.journal"
 STUDY = "sweep"
 SCRIPTS = ("scale.js", "chart.js", "tables.js", "parallel.js", "sweep.js")
@@ -45,21 +47,30 @@ def load_sweep(directory: str | Path) -> dict[str, Any]:
 def open_study(directory: str | Path) -> Any:
     """The study of a sweep: an `optuna.Study` in the journal of its directory, made if missing.
 
-    The journal is text, one JSON line for each event; nothing is unpickled.
+    The journal is text, one JSON line for each event; nothing is unpickled. The pruner compares a
+    trial with the median of the others, once there are five, and not after its first epoch alone.
     """
     optuna = require("optuna", extra="sweep")
     journal = require("optuna.storages.journal", extra="sweep")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     sweep = load_sweep(directory)
     path = Path(directory, JOURNAL)
     backend = journal.JournalFileBackend(str(path), lock_obj=JournalLock(path))
+    storage = journal.JournalStorage(backend)
     pruners = optuna.pruners
-    return optuna.create_study(
-        study_name=STUDY,
-        storage=journal.JournalStorage(backend),
-        pruner=pruners.MedianPruner() if sweep["prune"] else pruners.NopPruner(),
-        direction="maximize" if sweep["maximize"] else "minimize",
-        load_if_exists=True,
-    )
+    pruner = pruners.MedianPruner(n_warmup_steps=2) if sweep["prune"] else pruners.NopPruner()
+    if not storage.get_all_studies():
+        direction = optuna.study.StudyDirection["MAXIMIZE" if sweep["maximize"] else "MINIMIZE"]
+        storage.create_new_study([direction], STUDY)
+    return optuna.load_study(study_name=STUDY, storage=storage, pruner=pruner)
+
+
+def running_trial(study: Any, number: int) -> Any:
+    """The `optuna.Trial` by which this process continues a trial of `open_study`."""
+    storage = study._storage
+    study_id = storage.get_study_id_from_name(STUDY)
+    trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, number)
+    return require("optuna", extra="sweep").trial.Trial(study, trial_id)
 
 
 class JournalLock:
@@ -105,7 +116,6 @@ def read_sweep(directory: str | Path) -> dict[str, Any]:
 
 def _trial(trial: Any, sweep: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     name = trial_name(trial.number)
-    report = "report.html"
     curve = sorted(trial.intermediate_values.items())
     return {
         "number": trial.number,
@@ -117,7 +127,7 @@ def _trial(trial: Any, sweep: Mapping[str, Any], directory: Path) -> dict[str, A
         "seconds": _seconds(RunRecord.load(directory / name)),
         "error": trial.user_attrs.get("error", ""),
         "command": trial.user_attrs.get("command", ""),
-        "link": f"{name}/{report}" if (directory / name / report).exists() else f"{name}/",
+        "link": f"{name}/{TRIAL_PAGE}" if (directory / name / TRIAL_PAGE).exists() else f"{name}/",
     }
 
 

@@ -13,12 +13,13 @@ from towerpack.callbacks import Callback, Callbacks
 from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
 from towerpack.core.cluster import is_chief
-from towerpack.core.settings import plain_settings
+from towerpack.core.plain_settings import plain_settings
 from towerpack.core.tracebacks import folds_traceback
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, apply_default_prefetch
 from towerpack.models import ModelDesc
 from towerpack.monitor import MonitorBase
+from towerpack.monitor.run_record import plain
 from towerpack.train.resume import AUTO, find_old_run, find_run
 
 
@@ -176,11 +177,11 @@ def launch_train_with_config(config: TrainConfig, trainer: Any) -> None:
         )
 
 
-def settings_as_data(settings: Any) -> dict[str, Any]:
+def settings_as_data(settings: Any) -> Any:
     if dataclasses.is_dataclass(settings):
-        return plain_settings(settings)
+        return plain(plain_settings(settings))
     if isinstance(settings, Mapping):
-        return dict(settings)
+        return plain(settings)
     raise TypeError(f"expected a dataclass or a dict as settings, received {settings!r}")
 
 

@@ -187,9 +187,10 @@ class StepRunner:
             def body(done: Any, *_: Any) -> tuple[Any, Any, Any]:
                 # Not `array[row]`: XLA would take the index of a slice for a constant, and compile
                 # again for every value of it.
+                rows = tf.unstack(first + done * stride)
                 inputs = [
-                    [tf.gather(array, first[tower] + done * stride) for array in stack]
-                    for tower, stack in enumerate(stacks)
+                    [tf.gather(array, row) for array in stack]
+                    for row, stack in zip(rows, stacks, strict=True)
                 ]
                 result = self.builder.step((), inputs)
                 weights[:] = [variable for variable, _ in result.weights]

@@ -18,7 +18,6 @@ from towerpack.dataflow.source.stored import log_fixed_order
 from towerpack.dataflow.stage.class_weight import known_classes
 from towerpack.input_source.base import InputSource
 from towerpack.input_source.buffer import Batches
-from towerpack.models import log_layer_table
 from towerpack.models.regularize import CalledTooEarly
 from towerpack.optimizer import Optimizer, as_optimizer
 from towerpack.tower import (
@@ -157,7 +156,6 @@ class TowerTrainer(Trainer):
         if self.ranks.size > 1:
             self.ranks.check_same(facts(self, step))
         self.autotune = self.make_autotune(step)
-        log_layer_table(self.store)
         weights, frozen = self.store.trainable(), self.store.frozen()
         parameters = sum(variable.shape.num_elements() for variable in weights.values())
         also = f"; {len(frozen)} are frozen" if frozen else ""

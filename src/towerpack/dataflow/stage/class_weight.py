@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -110,8 +110,8 @@ class ClassWeightData(Stage):
         return classes
 
     def label(self) -> str:
-        which = self.class_weight
-        return f"{type(self).__name__}({which if isinstance(which, str) else type(which).__name__})"
+        weights = self.class_weight
+        return f"{type(self).__name__}({'dict' if isinstance(weights, Mapping) else weights})"
 
     def apply(self, rows: list[Any], indices: Indices, epoch: Epoch) -> list[Any]:
         if not self.weights:

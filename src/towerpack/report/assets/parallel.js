@@ -2,7 +2,7 @@
 
 const AXES = { height: 330, top: 34, bottom: 16, left: 70, right: 70 };
 const GRIP = 26; // pixels around an axis where a range is selected
-const FAR_APART = 50; // an objective that varies by more than this factor gets a logarithmic axis
+const FAR_APART = 10; // an objective that varies by more than this factor gets a logarithmic axis
 const FEW_VALUES = 12; // a range of fewer integers is drawn like choices
 const SPREAD = 0.5; // of the place of a choice, for the lines through it
 
@@ -28,11 +28,11 @@ function axisOf(parameter, trials) {
   };
 }
 
-function objectiveAxis(sweep) {
-  const values = sweep.trials.map((trial) => trial.value).filter((value) => value !== null);
+function objectiveAxis(metric, trials) {
+  const values = trials.map((trial) => trial.value);
   const low = Math.min(...values), high = Math.max(...values);
   const scale = numbers(low, high, low > 0 && high > FAR_APART * low);
-  return { key: sweep.metric, share: (trial) => scale.share(trial.value), marks: scale.marks };
+  return { key: metric, share: (trial) => scale.share(trial.value), marks: scale.marks };
 }
 
 function numbers(low, high, log) {
@@ -47,8 +47,8 @@ class ParallelAxes {
     Object.assign(this, { sweep, page, ranges: new Map() });
     this.canvas = svg("svg", { height: AXES.height, role: "img", "aria-label": "parallel coordinates of the trials" });
     this.node = el("div", { class: "card chart", "data-parallel": sweep.metric }, this.canvas);
-    this.trials = sweep.trials.filter((trial) => trial.value !== null);
-    this.axes = [...sweep.parameters.map((x) => axisOf(x, this.trials)), objectiveAxis(sweep)];
+    this.trials = page.ranked;
+    this.axes = [...sweep.parameters.map((x) => axisOf(x, this.trials)), objectiveAxis(sweep.metric, this.trials)];
   }
 
   x(i) { return AXES.left + (i * (this.width - AXES.left - AXES.right)) / (this.axes.length - 1); }

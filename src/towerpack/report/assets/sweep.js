@@ -1,7 +1,7 @@
 // The page of a sweep: its best trial, parallel coordinates, the curves and a table of all trials.
 
 const GOOD = "#2f6bea", BAD = "#f0883e";
-const FAR = 40; // pixels from the pointer to a curve that is still meant
+const FAR = 60; // pixels from the pointer to a curve that is still meant
 
 class TrialCurves extends Chart {
   get height() { return 260; }
@@ -64,7 +64,7 @@ class SweepPage {
   // Sorts the trials, gives each its rank and the colour of that, from the best to the worst.
   rank() {
     const sign = this.sweep.maximize ? -1 : 1;
-    this.ranked = this.sweep.trials.filter((trial) => trial.value !== null).sort((a, b) => sign * (a.value - b.value));
+    this.ranked = this.sweep.trials.filter((trial) => trial.value !== null && trial.state !== "running").sort((a, b) => sign * (a.value - b.value));
     this.ranked.forEach((trial, rank) => {
       const share = this.ranked.length > 1 ? rank / (this.ranked.length - 1) : 0;
       Object.assign(trial, { rank, colour: `color-mix(in oklab, ${GOOD} ${Math.round(100 * (1 - share))}%, ${BAD})` });
@@ -105,7 +105,7 @@ class SweepPage {
 
   table() {
     const { parameters, metric, trials } = this.sweep;
-    const others = trials.filter((trial) => trial.value === null);
+    const others = trials.filter((trial) => !this.ranked.includes(trial));
     const shown = [...this.ranked, ...others];
     const rows = shown.map((trial) => [
       el("span", { class: "nowrap" }, el("i", { class: "dot", style: `background:${trial.colour || "var(--line)"}` }), " ", el("a", { href: trial.link }, `trial ${trial.number}`), trial === this.best ? el("span", { class: "tag best" }, "best") : null),
