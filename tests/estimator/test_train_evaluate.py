@@ -26,7 +26,7 @@ def logged():
 def test_the_model_is_evaluated_at_each_checkpoint_and_at_the_end():
     config = few_logs(save_checkpoints_steps=4, log_step_count_steps=2)
     estimator = Estimator(sgd, "run", config)
-    evaluations = EvalSpec(data(3), name="all", throttle_secs=0)
+    evaluations = EvalSpec(data(3), name="all", start_delay_secs=0, throttle_secs=0)
     training = TrainSpec(data(3, num_epochs=None), max_steps=10)
     result = train_and_evaluate(estimator, training, evaluations)
     assert result == estimator.evaluate(data(3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,7 +84,7 @@ class Estimator:
     def train(
         self,
         input_fn: Callable[..., Any],
-        hooks: Sequence[Any] = (),
+        hooks: Sequence[Any] | None = None,
         steps: int | None = None,
         max_steps: int | None = None,
     ) -> Estimator:
@@ -111,7 +110,7 @@ class Estimator:
                 logger.info("step %d is reached already, of %d", call.step, max_steps)
                 return self
             target = max_steps or (call.began + steps if steps is not None else None)
-            self._train(trainer, run, call, input_fn, list(hooks), target)
+            self._train(trainer, run, call, input_fn, list(hooks or ()), target)
         return self
 
     fit = train
@@ -131,7 +130,7 @@ class Estimator:
         source, model = data.source(), ModelTower(self._model_fn, data.form, **self._optional)
         if run is not None:
             trainer.store.seed = run.seed
-        trainer.builder_class = functools.partial(EstimatorStep, model)  # type: ignore[assignment]
+        trainer.builder_class = EstimatorStep
         trainer.run_configuration = {"model": getattr(self._model_fn, "__name__", "model")}
         trainer.setup_graph(data.form.signature, source, model, model.make_optimizer)
         if isinstance(source, FlowInput):  # each call shuffles in an order of its own
@@ -140,7 +139,7 @@ class Estimator:
         ends = [call.began + of_data] if of_data is not None else []
         call.target = min([*ends, *([target] if target is not None else [])], default=None)
         listed = [as_callback(hook) for hook in (*hooks, *model.checked_spec.training_hooks)]
-        saver = EndSaver(self.config.keep_checkpoint_max, every=self.config.save_interval)
+        saver = EndSaver(self.config.keep_checkpoint_max, None, every=self.config.save_interval)
         callbacks = [
             *listed, call, saver, ThroughputTracker(), MovingAverageSummary(), MergeAllSummaries(),
             GraphSummary(), StopAt(call.target or NO_LIMIT),
@@ -166,6 +165,7 @@ class Estimator:
         self,
         input_fn: Callable[..., Any],
         steps: int | None = None,
+        hooks: None = None,
         checkpoint_path: str | Path | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
@@ -173,6 +173,7 @@ class Estimator:
 
         `Evaluation` says how they are averaged. `name` appears in the log.
         """
+        without_hooks(hooks)
         data = self.input_data(input_fn, ModeKeys.EVAL)
         weights = self._checkpoint(checkpoint_path)
         results = self.evaluation(data.form).run(weights, data.batches(steps))
@@ -191,6 +192,7 @@ class Estimator:
         self,
         input_fn: Callable[..., Any],
         predict_keys: Sequence[str] | str | None = None,
+        hooks: None = None,
         checkpoint_path: str | Path | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[Any]:
@@ -202,6 +204,7 @@ class Estimator:
             predict_keys: only these.
             yield_single_examples: with False, yields whole batches.
         """
+        without_hooks(hooks)
         data = self.input_data(input_fn, ModeKeys.PREDICT)
         model = self._prediction_model(data.form)
         names = model.names_of("predictions")
@@ -335,6 +338,14 @@ class EndSaver(ModelSaver):
             self._save()
         finally:
             self.saver.close()
+
+
+def without_hooks(hooks: Any) -> None:
+    if hooks:
+        raise ValueError(
+            "expected no hooks, which run in training only, received some; what a model computes "
+            "in evaluation and prediction belongs to its eval_metric_ops and predictions"
+        )
 
 
 def predictions(
