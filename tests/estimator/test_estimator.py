@@ -5,7 +5,7 @@ import pytest
 
 import towerpack.estimator as learn
 from tests.estimator.linear import X, Y, data, few_logs, joined, predicted, with_optimizer
-from towerpack import Callback
+from towerpack import Callback, save_checkpoint
 from towerpack._tensorflow import tf, v1
 
 sgd = with_optimizer(lambda: v1.train.GradientDescentOptimizer(0.01))
@@ -90,6 +90,9 @@ def test_a_dataset_and_tensors_as_input():
     assert joined(seen.seen) == X.tolist()
     estimator.train(lambda: dataset().repeat(), [seen := Batches()], steps=4)
     assert [len(batch) for batch in seen.seen] == [4, 4, 2, 4]
+    of_unknown_size = dataset().filter(lambda features, labels: True)
+    estimator.train(lambda: of_unknown_size, [seen := Batches()])
+    assert joined(seen.seen) == X.tolist()
     expected = estimator.evaluate(dataset)
     assert estimator.evaluate(data(4)) == pytest.approx(expected)
 
@@ -98,7 +101,7 @@ def test_a_dataset_and_tensors_as_input():
 
     assert estimator.evaluate(tensors) == pytest.approx(expected)
     estimator.train(tensors, steps=2)
-    assert estimator.get_variable_value("global_step") == 9
+    assert estimator.get_variable_value("global_step") == 12
     with pytest.raises(ValueError, match="this input never ends"):
         estimator.train(tensors)
 
@@ -160,12 +163,19 @@ def test_the_weights_of_another_model_start_a_new_one():
         wrong.train(data(5), steps=1)
 
 
+def test_checkpoints_of_others_are_not_overwritten():
+    save_checkpoint({"W": tf.Variable([1.0])}, "run/model.ckpt-7")
+    with pytest.raises(ValueError, match="pass warm_start_from= for their weights"):
+        learn.Estimator(sgd, "run", few_logs()).train(data(5), steps=1)
+
+
 @pytest.mark.parametrize(
     "call, error, words",
     [
         (lambda e: e.train(data(), steps=1, max_steps=2), ValueError, "received both"),
         (lambda e: e.train(data(), steps=0), ValueError, "expected a positive steps"),
         (lambda e: e.train(data()()), TypeError, "expected a function as input_fn"),
+        (lambda e: e.evaluate(data(), 1, [1]), ValueError, "expected no hooks"),
         (lambda e: e.evaluate(data()), ValueError, "call train\\(\\) first"),
         (lambda e: e.train(lambda: [X, X, Y], steps=1), ValueError, "several features into a dict"),
         (lambda e: learn.Estimator(sgd, "a", few_logs(model_dir="b")), ValueError, "one model_dir"),

@@ -105,6 +105,12 @@ class Estimator:
         trainer = self.config.make_trainer()
         with run_directory(self.model_dir), trainer:
             run = find_run(AUTO)
+            if run is None and trainer.is_chief and self.latest_checkpoint() is not None:
+                raise ValueError(
+                    f"expected checkpoints of an Estimator of towerpack in {self.model_dir}, "
+                    "received others, which do not contain the state of a run. Choose another "
+                    "model_dir, and pass warm_start_from= for their weights"
+                )
             call = TrainCall(trainer, run, self.config.log_step_count_steps)
             if max_steps is not None and call.step >= max_steps:
                 logger.info("step %d is reached already, of %d", call.step, max_steps)

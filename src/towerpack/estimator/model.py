@@ -107,12 +107,10 @@ class ModelTower:
         for signature, outputs in (spec.export_outputs or {}).items():
             outputs = outputs if isinstance(outputs, Mapping) else {"output": outputs}
             named |= {f"{signature}/{key}": tensor for key, tensor in outputs.items()}
-        self.names = {
-            key: context.without_prefix(
-                tf.identity(tensor, name=_NOT_IN_NAMES.sub("_", key)).op.name
-            )
-            for key, tensor in named.items()
-        }
+        self.names = {}
+        for key, tensor in named.items():
+            output = tf.identity(tensor, name=_NOT_IN_NAMES.sub("_", key))
+            self.names[key] = context.without_prefix(output.op.name)
         with tf.control_dependencies(updates_of(metrics)):
             tf.constant(0, name=UPDATES)
 
