@@ -1,11 +1,13 @@
 """Estimator: the calls of one model share a directory."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import towerpack.estimator as learn
 from tests.estimator.linear import X, Y, data, few_logs, joined, predicted, with_optimizer
-from towerpack import Callback, save_checkpoint
+from towerpack import Callback
 from towerpack._tensorflow import tf, v1
 
 sgd = with_optimizer(lambda: v1.train.GradientDescentOptimizer(0.01))
@@ -164,7 +166,8 @@ def test_the_weights_of_another_model_start_a_new_one():
 
 
 def test_checkpoints_of_others_are_not_overwritten():
-    save_checkpoint({"W": tf.Variable([1.0])}, "run/model.ckpt-7")
+    Path("run").mkdir()
+    v1.train.Saver({"W": tf.Variable([1.0])}).save(None, "run/model.ckpt", global_step=7)
     with pytest.raises(ValueError, match="pass warm_start_from= for their weights"):
         learn.Estimator(sgd, "run", few_logs()).train(data(5), steps=1)
 

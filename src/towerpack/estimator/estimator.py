@@ -35,7 +35,7 @@ from towerpack.keras.data import Form
 from towerpack.keras.training import run_directory
 from towerpack.monitor import JSONWriter, RunRecord, ScalarPrinter, TFEventWriter
 from towerpack.predict import OfflinePredictor, PredictConfig
-from towerpack.tower import TowerFunc, TracedTower, VariableStore, set_random_seed
+from towerpack.tower import TowerFunc, TracedTower, VariableStore
 from towerpack.train import SingleCostTrainer
 from towerpack.train.resume import AUTO, ResumedRun, find_run
 
@@ -101,7 +101,7 @@ class Estimator:
             if value is not None and value < 1:
                 raise ValueError(f"expected a positive {name}, received {value}")
         if self.config.tf_random_seed is not None:
-            set_random_seed(self.config.tf_random_seed)
+            tf.keras.utils.set_random_seed(self.config.tf_random_seed)
         trainer = self.config.make_trainer()
         with run_directory(self.model_dir), trainer:
             run = find_run(AUTO)
@@ -137,7 +137,9 @@ class Estimator:
         if run is not None:
             trainer.store.seed = run.seed
         trainer.builder_class = EstimatorStep
-        trainer.run_configuration = {"model": getattr(self._model_fn, "__name__", "model")}
+        trainer.run_configuration = {
+            "model": getattr(self._model_fn, "__name__", type(self).__name__)
+        }
         trainer.setup_graph(data.form.signature, source, model, model.make_optimizer)
         if isinstance(source, FlowInput):  # each call shuffles in an order of its own
             source.restore({"flow": {"epoch": call.began}, "batch": 0, "skip": 0})
