@@ -42,6 +42,5 @@ input_fn = learn.io.numpy_input_fn({"x": x}, y, 4, num_epochs=1000)
 estimator.fit(input_fn=input_fn, steps=1000)
 # evaluate our model
 print(estimator.evaluate(input_fn=input_fn, steps=10))
-print(
-    f"W = {estimator.get_variable_value('W')[0]:.4f}, b = {estimator.get_variable_value('b')[0]:.4f}"
-)
+(w,), (b,) = map(estimator.get_variable_value, ["W", "b"])
+print(f"W = {w:.4f}, b = {b:.4f}")

@@ -1,5 +1,7 @@
 """A linear model of one feature, as a model function of TensorFlow 1, and its data."""
 
+import itertools
+
 import numpy as np
 
 from towerpack._tensorflow import v1
@@ -40,3 +42,7 @@ def batches(count, size=3, epochs=100):
     """The batches of `data(size, num_epochs=epochs, shuffle=False)`."""
     x, y = np.tile(X, epochs), np.tile(Y, epochs)
     return [(x[i : i + size], y[i : i + size]) for i in range(0, count * size, size)]
+
+
+def joined(lists):
+    return list(itertools.chain(*lists))

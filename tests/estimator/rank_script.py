@@ -19,7 +19,7 @@ def main(ranks):
     result = learn.train_and_evaluate(
         estimator,
         learn.TrainSpec(data(4 // ranks, num_epochs=None, shuffle=False), max_steps=12),
-        learn.EvalSpec(data(3), name="all", throttle_secs=0),
+        learn.EvalSpec(data(3), name="all", start_delay_secs=0, throttle_secs=0),
     )
     if is_chief():
         weights = {name: estimator.get_variable_value(name).tolist() for name in ("W", "b")}

@@ -1,10 +1,12 @@
 """Estimator: the calls of one model share a directory."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import towerpack.estimator as learn
-from tests.estimator.linear import X, Y, data, few_logs, predicted, with_optimizer
+from tests.estimator.linear import X, Y, data, few_logs, joined, predicted, with_optimizer
 from towerpack import Callback
 from towerpack._tensorflow import tf, v1
 
@@ -27,7 +29,7 @@ class Batches(Callback):
 def test_the_program_of_tensorflow_1_finds_the_line():
     # As it was, but for its imports.
     def model(features, labels, mode):
-        W = v1.get_variable("W", [1], dtype=v1.float64)  # noqa: N806
+        W = v1.get_variable("W", [1], dtype=v1.float64)
         b = v1.get_variable("b", [1], dtype=v1.float64)
         y = W * features["x"] + b
         loss = v1.reduce_sum(v1.square(y - labels))
@@ -53,7 +55,7 @@ def test_no_batch_is_lost_or_doubled_and_the_end_of_the_data_ends_training():
     assert estimator.latest_checkpoint() is None
     seen = Batches()
     estimator.train(data(3, num_epochs=2, shuffle=False), [seen])  # 20 samples
-    assert sum(seen.seen, []) == [*X, *X]
+    assert joined(seen.seen) == [*X, *X]
     assert [len(batch) for batch in seen.seen] == [3] * 6 + [2]
     assert estimator.get_variable_value("global_step") == 7
     again = Batches()
@@ -73,7 +75,7 @@ def test_each_call_shuffles_in_its_own_order():
         for _ in range(2):
             seen = Batches()
             estimator.train(data(5), [seen])
-            orders.append(sum(seen.seen, []))
+            orders.append(joined(seen.seen))
     assert orders[0] == orders[2]
     assert orders[1] == orders[3]
     assert orders[0] != orders[1]
@@ -87,9 +89,12 @@ def test_a_dataset_and_tensors_as_input():
     estimator = learn.Estimator(sgd, "run", few_logs())
     seen = Batches()
     estimator.train(dataset, [seen])
-    assert sum(seen.seen, []) == X.tolist()
+    assert joined(seen.seen) == X.tolist()
     estimator.train(lambda: dataset().repeat(), [seen := Batches()], steps=4)
     assert [len(batch) for batch in seen.seen] == [4, 4, 2, 4]
+    of_unknown_size = dataset().filter(lambda features, labels: True)
+    estimator.train(lambda: of_unknown_size, [seen := Batches()])
+    assert joined(seen.seen) == X.tolist()
     expected = estimator.evaluate(dataset)
     assert estimator.evaluate(data(4)) == pytest.approx(expected)
 
@@ -98,7 +103,7 @@ def test_a_dataset_and_tensors_as_input():
 
     assert estimator.evaluate(tensors) == pytest.approx(expected)
     estimator.train(tensors, steps=2)
-    assert estimator.get_variable_value("global_step") == 9
+    assert estimator.get_variable_value("global_step") == 12
     with pytest.raises(ValueError, match="this input never ends"):
         estimator.train(tensors)
 
@@ -160,12 +165,20 @@ def test_the_weights_of_another_model_start_a_new_one():
         wrong.train(data(5), steps=1)
 
 
+def test_checkpoints_of_others_are_not_overwritten():
+    Path("run").mkdir()
+    v1.train.Saver({"W": tf.Variable([1.0])}).save(None, "run/model.ckpt", global_step=7)
+    with pytest.raises(ValueError, match="pass warm_start_from= for their weights"):
+        learn.Estimator(sgd, "run", few_logs()).train(data(5), steps=1)
+
+
 @pytest.mark.parametrize(
     "call, error, words",
     [
         (lambda e: e.train(data(), steps=1, max_steps=2), ValueError, "received both"),
         (lambda e: e.train(data(), steps=0), ValueError, "expected a positive steps"),
         (lambda e: e.train(data()()), TypeError, "expected a function as input_fn"),
+        (lambda e: e.evaluate(data(), 1, [1]), ValueError, "expected no hooks"),
         (lambda e: e.evaluate(data()), ValueError, "call train\\(\\) first"),
         (lambda e: e.train(lambda: [X, X, Y], steps=1), ValueError, "several features into a dict"),
         (lambda e: learn.Estimator(sgd, "a", few_logs(model_dir="b")), ValueError, "one model_dir"),

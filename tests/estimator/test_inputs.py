@@ -28,7 +28,8 @@ def test_batches_cross_epochs_and_only_the_last_is_smaller():
 
 def test_samples_are_shuffled_for_training_or_as_asked():
     def order(mode, **options):
-        return [labels.tolist() for _, labels in numpy_input_fn(X, Y, 5, **options)(mode=mode)][0]
+        ((_, labels),) = numpy_input_fn(X, Y, 5, **options)(mode=mode)
+        return labels.tolist()
 
     assert order("train") != Y.tolist()
     assert sorted(order("train")) == Y.tolist()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +35,7 @@ from towerpack.keras.data import Form
 from towerpack.keras.training import run_directory
 from towerpack.monitor import JSONWriter, RunRecord, ScalarPrinter, TFEventWriter
 from towerpack.predict import OfflinePredictor, PredictConfig
-from towerpack.tower import TowerFunc, TracedTower, VariableStore, set_random_seed
+from towerpack.tower import TowerFunc, TracedTower, VariableStore
 from towerpack.train import SingleCostTrainer
 from towerpack.train.resume import AUTO, ResumedRun, find_run
 
@@ -85,7 +84,7 @@ class Estimator:
     def train(
         self,
         input_fn: Callable[..., Any],
-        hooks: Sequence[Any] = (),
+        hooks: Sequence[Any] | None = None,
         steps: int | None = None,
         max_steps: int | None = None,
     ) -> Estimator:
@@ -102,16 +101,22 @@ class Estimator:
             if value is not None and value < 1:
                 raise ValueError(f"expected a positive {name}, received {value}")
         if self.config.tf_random_seed is not None:
-            set_random_seed(self.config.tf_random_seed)
+            tf.keras.utils.set_random_seed(self.config.tf_random_seed)
         trainer = self.config.make_trainer()
         with run_directory(self.model_dir), trainer:
             run = find_run(AUTO)
+            if run is None and trainer.is_chief and self.latest_checkpoint() is not None:
+                raise ValueError(
+                    f"expected checkpoints of an Estimator of towerpack in {self.model_dir}, "
+                    "received others, which do not contain the state of a run. Choose another "
+                    "model_dir, and pass warm_start_from= for their weights"
+                )
             call = TrainCall(trainer, run, self.config.log_step_count_steps)
             if max_steps is not None and call.step >= max_steps:
                 logger.info("step %d is reached already, of %d", call.step, max_steps)
                 return self
             target = max_steps or (call.began + steps if steps is not None else None)
-            self._train(trainer, run, call, input_fn, list(hooks), target)
+            self._train(trainer, run, call, input_fn, list(hooks or ()), target)
         return self
 
     fit = train
@@ -131,8 +136,10 @@ class Estimator:
         source, model = data.source(), ModelTower(self._model_fn, data.form, **self._optional)
         if run is not None:
             trainer.store.seed = run.seed
-        trainer.builder_class = functools.partial(EstimatorStep, model)  # type: ignore[assignment]
-        trainer.run_configuration = {"model": getattr(self._model_fn, "__name__", "model")}
+        trainer.builder_class = EstimatorStep
+        trainer.run_configuration = {
+            "model": getattr(self._model_fn, "__name__", type(self).__name__)
+        }
         trainer.setup_graph(data.form.signature, source, model, model.make_optimizer)
         if isinstance(source, FlowInput):  # each call shuffles in an order of its own
             source.restore({"flow": {"epoch": call.began}, "batch": 0, "skip": 0})
@@ -140,7 +147,7 @@ class Estimator:
         ends = [call.began + of_data] if of_data is not None else []
         call.target = min([*ends, *([target] if target is not None else [])], default=None)
         listed = [as_callback(hook) for hook in (*hooks, *model.checked_spec.training_hooks)]
-        saver = EndSaver(self.config.keep_checkpoint_max, every=self.config.save_interval)
+        saver = EndSaver(self.config.keep_checkpoint_max, None, every=self.config.save_interval)
         callbacks = [
             *listed, call, saver, ThroughputTracker(), MovingAverageSummary(), MergeAllSummaries(),
             GraphSummary(), StopAt(call.target or NO_LIMIT),
@@ -166,6 +173,7 @@ class Estimator:
         self,
         input_fn: Callable[..., Any],
         steps: int | None = None,
+        hooks: None = None,
         checkpoint_path: str | Path | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
@@ -173,6 +181,7 @@ class Estimator:
 
         `Evaluation` says how they are averaged. `name` appears in the log.
         """
+        without_hooks(hooks)
         data = self.input_data(input_fn, ModeKeys.EVAL)
         weights = self._checkpoint(checkpoint_path)
         results = self.evaluation(data.form).run(weights, data.batches(steps))
@@ -191,6 +200,7 @@ class Estimator:
         self,
         input_fn: Callable[..., Any],
         predict_keys: Sequence[str] | str | None = None,
+        hooks: None = None,
         checkpoint_path: str | Path | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[Any]:
@@ -202,6 +212,7 @@ class Estimator:
             predict_keys: only these.
             yield_single_examples: with False, yields whole batches.
         """
+        without_hooks(hooks)
         data = self.input_data(input_fn, ModeKeys.PREDICT)
         model = self._prediction_model(data.form)
         names = model.names_of("predictions")
@@ -335,6 +346,14 @@ class EndSaver(ModelSaver):
             self._save()
         finally:
             self.saver.close()
+
+
+def without_hooks(hooks: Any) -> None:
+    if hooks:
+        raise ValueError(
+            "expected no hooks, which run in training only, received some; what a model computes "
+            "in evaluation and prediction belongs to its eval_metric_ops and predictions"
+        )
 
 
 def predictions(

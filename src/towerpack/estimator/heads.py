@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from towerpack._tensorflow import tf, v1
+from towerpack._tensorflow import tf
 from towerpack.dataflow import class_weights
-from towerpack.estimator.feature_column import MISSING, VocabularyColumn, feature
+from towerpack.estimator.feature_column import (
+    categorical_column_with_vocabulary_list,
+    checked,
+    feature,
+)
 from towerpack.estimator.spec import EstimatorSpec, ModeKeys
 
 keras = tf.keras
@@ -58,7 +62,7 @@ class Head:
         if column is None:
             return tf.ones([tf.shape(labels)[0], 1])
         if not isinstance(column, str):
-            return column.dense(features)
+            return column.numbers(features)
         return tf.reshape(tf.cast(feature(features, column), tf.float32), [-1, 1])
 
     def _labels(self, labels: Any) -> Any:
@@ -139,17 +143,14 @@ class ClassHead(Head):
     def _labels(self, labels: Any) -> Any:
         labels = tf.reshape(labels, [-1, 1])
         if self._vocabulary is not None:
-            column = VocabularyColumn("label", tuple(self._vocabulary), MISSING, 0)
+            column = categorical_column_with_vocabulary_list("label", self._vocabulary)
             ids = column.ids({"label": labels})
         elif labels.dtype == tf.string:
             raise ValueError("expected label_vocabulary= for labels of text, received none")
         else:
             ids = tf.cast(labels, tf.int64)
-        known = (ids >= 0) & (ids < self.n_classes)
         expected = self._vocabulary or f"integers from 0 to {self.n_classes - 1}"
-        check = v1.assert_equal(known, True, [labels], message=f"expected labels: {expected}")
-        with tf.control_dependencies([check] if check is not None else []):
-            return tf.identity(ids)
+        return checked(ids, (ids >= 0) & (ids < self.n_classes), f"expected labels: {expected}")
 
     def _losses(self, labels: Any, logits: Any) -> Any:
         if self.units == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ keras = tf.keras
 LOSS, UPDATES = "loss", "metric_updates"
 """Names of tensors in the tower: the loss, and one that depends on all updates of metrics."""
 
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_./-]")
 _READS = ("ReadVariableOp", "ResourceGather")
 _LISTED = (v1.GraphKeys.TRAINABLE_VARIABLES, v1.GraphKeys.GLOBAL_VARIABLES)
 
@@ -72,10 +74,6 @@ class ModelTower:
         """The optimizer of the store that is open."""
         return self._optimizers.setdefault(VariableStore.current(), SpecOptimizer())
 
-    def gradients_of(self, store: VariableStore) -> list[tuple[Any, Any]] | None:
-        """The gradients that the model function has computed itself in the latest trace."""
-        return self._optimizers[store].gradients()
-
     def __call__(self, *tensors: Any) -> Any:
         context = get_current_tower_context()
         if context is None:
@@ -109,10 +107,10 @@ class ModelTower:
         for signature, outputs in (spec.export_outputs or {}).items():
             outputs = outputs if isinstance(outputs, Mapping) else {"output": outputs}
             named |= {f"{signature}/{key}": tensor for key, tensor in outputs.items()}
-        self.names = {
-            key: context.without_prefix(tf.identity(tensor, name=key.replace(" ", "_")).op.name)
-            for key, tensor in named.items()
-        }
+        self.names = {}
+        for key, tensor in named.items():
+            output = tf.identity(tensor, name=_NOT_IN_NAMES.sub("_", key))
+            self.names[key] = context.without_prefix(output.op.name)
         with tf.control_dependencies(updates_of(metrics)):
             tf.constant(0, name=UPDATES)
 
@@ -120,16 +118,9 @@ class ModelTower:
 class EstimatorStep(StepBuilder):
     """A step whose gradients may come from the model function."""
 
-    def __init__(self, model: ModelTower, *arguments: Any):
-        super().__init__(*arguments)
-        self.model = model
-
     def gradients(self, tape: Any, objective: Objective) -> list[tuple[Any, Any]]:
-        store = next(
-            s for i, s in enumerate(self.trainer.stores)
-            if objective.optimizer in self.trainer.optimizers_of(i)
-        )  # fmt: skip
-        given = self.model.gradients_of(store)
+        optimizer = objective.optimizer
+        given = optimizer.gradients() if isinstance(optimizer, SpecOptimizer) else None
         if given is None:
             return super().gradients(tape, objective)
         if self.trainer.loss_scale is not None:

@@ -23,7 +23,8 @@ class RunConfig:
 
     Args:
         model_dir: the directory of checkpoints and logs.
-        tf_random_seed: makes runs repeatable, as `towerpack.set_random_seed` does.
+        tf_random_seed: seeds TensorFlow, Keras, numpy and Python in each call of `train`. For runs
+            that are equal bit for bit, call `towerpack.set_random_seed` instead.
         save_checkpoints_steps: the interval of checkpoints in steps; or
         save_checkpoints_secs: in seconds, 600 by default.
         keep_checkpoint_max: how many of the latest checkpoints are kept.

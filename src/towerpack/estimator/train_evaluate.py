@@ -21,7 +21,7 @@ class TrainSpec:
 
     input_fn: Callable[..., Any]
     max_steps: int | None = None
-    hooks: Sequence[Any] = ()
+    hooks: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,14 @@ class EvalSpec:
 
     Args:
         name: of this data set, in the names of what is logged.
+        start_delay_secs: the least time before the first evaluation during training.
         throttle_secs: the least time between two evaluations during training.
     """
 
     input_fn: Callable[..., Any]
     steps: int | None = 100
     name: str | None = None
+    start_delay_secs: float = 120
     throttle_secs: float = 600
 
 
@@ -52,10 +54,10 @@ class EvaluationCallback(Callback):
         self._estimator, self._spec = estimator, spec
         self._interval = interval_of(estimator.config.save_interval)
         self._evaluation: Evaluation | None = None
-        self._latest = float("-inf")
 
     def _before_train(self) -> None:
         self._interval.start(self.trainer)
+        self._next = time.monotonic() + self._spec.start_delay_secs
 
     def _next_due(self) -> int | None:
         return self._interval.next_step(self.global_step + 1)
@@ -69,7 +71,7 @@ class EvaluationCallback(Callback):
             self.trigger()
 
     def _trigger(self) -> None:
-        if time.monotonic() - self._latest < self._spec.throttle_secs:
+        if time.monotonic() < self._next:
             return
         weights = {name: value.numpy() for name, value in self.trainer.store.saved().items()}
         data = self._estimator.input_data(self._spec.input_fn, ModeKeys.EVAL)
@@ -80,7 +82,7 @@ class EvaluationCallback(Callback):
         for key, value in results.items():
             if key != "global_step" and isinstance(value, int | float):
                 self.trainer.monitors.put_scalar(f"{prefix}{key}", value)
-        self._latest = time.monotonic()
+        self._next = time.monotonic() + self._spec.throttle_secs
 
 
 def train_and_evaluate(
@@ -94,7 +96,7 @@ def train_and_evaluate(
     """
     evaluate = EvaluationCallback(estimator, eval_spec)
     estimator.train(
-        train_spec.input_fn, [*train_spec.hooks, evaluate], max_steps=train_spec.max_steps
+        train_spec.input_fn, [*(train_spec.hooks or ()), evaluate], max_steps=train_spec.max_steps
     )
     if not is_chief():
         return None
