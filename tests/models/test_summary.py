@@ -8,6 +8,7 @@ from towerpack.models import (
     BatchNorm,
     BNReLU,
     Conv2D,
+    Dropout,
     Embedding,
     FullyConnected,
     MaxPooling,
@@ -23,6 +24,7 @@ from towerpack.tower import TowerContext, TowerFunc, VariableStore
 from towerpack.tower.varreplace import freeze_variables
 
 layers = tf.keras.layers
+IMAGE_OF_4 = [tf.TensorSpec([None, 8, 8, 4], name="image")]
 IMAGE = [tf.TensorSpec([None, 8, 8, 3], name="image")]
 
 
@@ -314,6 +316,30 @@ def test_the_training_tower_has_the_same_rows_without_another_trace():
     assert table.rows[0].flops > expected.rows[0].flops  # the statistics of the batch
     assert table.rows[4].flops == expected.rows[4].flops
     assert len(calls) == 1
+
+
+def test_batches_whose_size_the_trainer_knows_count_as_one_sample():
+    """TensorFlow then computes shapes from that size, such as those of dropout's masks."""
+
+    def network(x):
+        x = Dropout("dropout", conv(2)(x), rate=0.5)
+        return FullyConnected("fc", x, 5)
+
+    store, function = VariableStore(), TowerFunc(network, IMAGE_OF_4)
+
+    @tf.function(input_signature=[tf.TensorSpec([16, 8, 8, 4])], autograph=False)
+    def step(x):
+        with TowerContext("", is_training=True, store=store):
+            return function(x).output
+
+    step.get_concrete_function()
+    table = table_of_tower(function.towers[0], store, [])
+    expected = model_summary(network, IMAGE_OF_4)
+    names = ("name", "output", "flops", "memory")
+    assert columns(table, *names)[:2] == columns(expected, *names)[:2]
+    assert table.rows[2].name == "outside of layers"  # of the mask: a comparison and products
+    assert 8 * 8 * 6 <= table.rows[2].flops <= 3 * 8 * 8 * 6
+    assert not table.uncounted and not table.note
 
 
 def test_an_eager_tower_has_parameters_alone():

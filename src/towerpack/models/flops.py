@@ -55,10 +55,13 @@ class UnknownFlops(ValueError):
 
 
 class Flops:
-    """Counts the operations of one graph, and those of the functions that it calls."""
+    """Counts the operations of one graph, and those of the functions that it calls.
 
-    def __init__(self, graph: Any):
-        self._graph = graph
+    `variables` are the types and shapes of captured variables, by the name of the placeholder.
+    """
+
+    def __init__(self, graph: Any, variables: Mapping[str, tuple[Any, Any]]):
+        self._graph, self._variables = graph, variables
         self._functions: dict[str, Any] | None = None
 
     def of(self, operation: Any) -> int:
@@ -87,9 +90,9 @@ class Flops:
         traced = function_def_to_graph(definition)
         pairs = list(zip(traced.inputs, operation.inputs, strict=True))
         variables = {
-            inner.op.name: (x.op.get_attr("dtype"), x.op.get_attr("shape"))
+            inner.op.name: self._variables[x.op.name]
             for inner, x in pairs
-            if x.op.type == "VarHandleOp"
+            if x.op.name in self._variables
         }
         graph_def = traced.as_graph_def()
         declare_variables(graph_def.node, variables)
@@ -100,7 +103,7 @@ class Flops:
                 if inner.op.name not in variables
             }
             tf.graph_util.import_graph_def(graph_def, input_map=tensors, name="")
-        return sum(map(Flops(body).of, body.get_operations()))
+        return sum(map(Flops(body, variables).of, body.get_operations()))
 
 
 def declare_variables(nodes: Iterable[Any], variables: Mapping[str, tuple[Any, Any]]) -> None:
