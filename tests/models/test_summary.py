@@ -163,7 +163,7 @@ def test_what_cannot_be_counted_is_named():
 def test_a_layer_in_a_branch_has_parameters_but_no_flops():
     table = model_summary(branch, [tf.TensorSpec([None, 8], name="x")])
     assert columns(table, "name", "parameters", "flops", "memory")[0] == ("fc", 18, None, None)
-    assert list(table.uncounted) == ["If"] or list(table.uncounted) == ["StatelessIf"]
+    assert [kind.removeprefix("Stateless") for kind in table.uncounted] == ["If"]
 
 
 def test_a_model_of_fixed_batch_is_counted_as_a_whole():
@@ -274,7 +274,8 @@ def test_the_slots_of_the_optimizer_and_a_model_that_can_still_be_trained():
     assert model_summary(compiled).optimizer is None
     compiled.compile("sgd", "mse")
     compiled.optimizer.build(compiled.trainable_variables)
-    assert model_summary(compiled).optimizer == 4 + 4 + 4 or model_summary(compiled).optimizer < 20
+    expected = sum(v.value.dtype.size for v in compiled.optimizer.variables)  # SGD has scalars
+    assert model_summary(compiled).optimizer == expected
 
 
 def test_several_inputs_and_models_without_inputs():

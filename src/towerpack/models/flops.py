@@ -10,10 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-# Shapes inside functions are not public; a test reports if it disappears.
-from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
-
 from towerpack._tensorflow import tf, v1
+from towerpack.core.optional import require
 
 # fmt: off
 _FREE = {
@@ -87,7 +85,9 @@ class Flops:
             library = self._graph.as_graph_def().library
             self._functions = {each.signature.name: each for each in library.function}
         definition = self._functions[operation.get_attr("f").name]
-        traced = function_def_to_graph(definition)
+        # Shapes inside functions are not public; a test reports if this module disappears.
+        module = require("tensorflow.python.framework.function_def_to_graph", extra="tf")
+        traced = module.function_def_to_graph(definition)
         pairs = list(zip(traced.inputs, operation.inputs, strict=True))
         variables = {
             inner.op.name: self._variables[x.op.name]
