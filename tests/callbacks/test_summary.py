@@ -148,3 +148,11 @@ def test_every_run_logs_the_table_of_its_model_and_keeps_it(capsys, tmp_path):
     assert table.parameters == expected.parameters
     assert table.optimizer == expected.optimizer
     assert table.flops > 0
+
+
+def test_a_disk_that_takes_no_table_does_not_end_the_run(capsys, tmp_path):
+    logger.set_logger_dir(tmp_path / "run", "d")
+    (tmp_path / "run" / "model.json").mkdir()  # where the file should be
+    config = TrainConfig(model=TinyModel(), dataflow=tiny_flow(), monitors=[], max_epoch=1)
+    launch_train_with_config(config, SimpleTrainer())
+    assert "model.json could not be written; training continues" in capsys.readouterr().err

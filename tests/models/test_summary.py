@@ -8,6 +8,7 @@ from towerpack.models import (
     BatchNorm,
     BNReLU,
     Conv2D,
+    Dropout,
     Embedding,
     FullyConnected,
     MaxPooling,
@@ -23,6 +24,7 @@ from towerpack.tower import TowerContext, TowerFunc, VariableStore
 from towerpack.tower.varreplace import freeze_variables
 
 layers = tf.keras.layers
+IMAGE_OF_4 = [tf.TensorSpec([None, 8, 8, 4], name="image")]
 IMAGE = [tf.TensorSpec([None, 8, 8, 3], name="image")]
 
 
@@ -161,7 +163,7 @@ def test_what_cannot_be_counted_is_named():
 def test_a_layer_in_a_branch_has_parameters_but_no_flops():
     table = model_summary(branch, [tf.TensorSpec([None, 8], name="x")])
     assert columns(table, "name", "parameters", "flops", "memory")[0] == ("fc", 18, None, None)
-    assert list(table.uncounted) == ["If"] or list(table.uncounted) == ["StatelessIf"]
+    assert [kind.removeprefix("Stateless") for kind in table.uncounted] == ["If"]
 
 
 def test_a_model_of_fixed_batch_is_counted_as_a_whole():
@@ -272,7 +274,8 @@ def test_the_slots_of_the_optimizer_and_a_model_that_can_still_be_trained():
     assert model_summary(compiled).optimizer is None
     compiled.compile("sgd", "mse")
     compiled.optimizer.build(compiled.trainable_variables)
-    assert model_summary(compiled).optimizer == 4 + 4 + 4 or model_summary(compiled).optimizer < 20
+    expected = sum(v.value.dtype.size for v in compiled.optimizer.variables)  # SGD has scalars
+    assert model_summary(compiled).optimizer == expected
 
 
 def test_several_inputs_and_models_without_inputs():
@@ -314,6 +317,30 @@ def test_the_training_tower_has_the_same_rows_without_another_trace():
     assert table.rows[0].flops > expected.rows[0].flops  # the statistics of the batch
     assert table.rows[4].flops == expected.rows[4].flops
     assert len(calls) == 1
+
+
+def test_batches_whose_size_the_trainer_knows_count_as_one_sample():
+    """TensorFlow then computes shapes from that size, such as those of dropout's masks."""
+
+    def network(x):
+        x = Dropout("dropout", conv(2)(x), rate=0.5)
+        return FullyConnected("fc", x, 5)
+
+    store, function = VariableStore(), TowerFunc(network, IMAGE_OF_4)
+
+    @tf.function(input_signature=[tf.TensorSpec([16, 8, 8, 4])], autograph=False)
+    def step(x):
+        with TowerContext("", is_training=True, store=store):
+            return function(x).output
+
+    step.get_concrete_function()
+    table = table_of_tower(function.towers[0], store, [])
+    expected = model_summary(network, IMAGE_OF_4)
+    names = ("name", "output", "flops", "memory")
+    assert columns(table, *names)[:2] == columns(expected, *names)[:2]
+    assert table.rows[2].name == "outside of layers"  # of the mask: a comparison and products
+    assert 8 * 8 * 6 <= table.rows[2].flops <= 3 * 8 * 8 * 6
+    assert not table.uncounted and not table.note
 
 
 def test_an_eager_tower_has_parameters_alone():

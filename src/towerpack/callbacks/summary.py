@@ -232,9 +232,13 @@ class ModelSummary(Callback):
             return
         log_model(table)
         directory = logger.get_logger_dir()
-        if directory is not None:
+        if directory is None:
+            return
+        try:
             with atomic_file(Path(directory, self.FILE), "w") as file:
                 json.dump(table.to_dict(), file)
+        except OSError as error:  # a full disk, which may have space again when it matters
+            logger.error("%s could not be written; training continues: %s", self.FILE, error)
 
     def table(self) -> ModelTable | None:
         """The table of the tower; None if the trainer has no tower but a step of its own."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from towerpack._tensorflow import tf
-from towerpack.callbacks import ClassFrequencies, ModelSaver
+from towerpack.callbacks import ClassFrequencies, ModelSaver, ModelSummary
 from towerpack.core import logger
 from towerpack.dataflow.base import DataFlow
 from towerpack.dataflow.classes import RESAMPLE, ClassWeight
@@ -115,6 +115,8 @@ def fit(
         )  # fmt: skip
         trainer.register_callback(events)
         in_directory = logger.get_logger_dir() is not None
+        if in_directory:
+            trainer.register_callback(ModelSummary())
         saves = any(isinstance(callback, ModelSaver) for callback in ours)
         if in_directory and (logdir or resume) and not saves:
             ours.append(ModelSaver(CHECKPOINTS))

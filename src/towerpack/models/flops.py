@@ -10,10 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-# Shapes inside functions are not public; a test reports if it disappears.
-from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
-
 from towerpack._tensorflow import tf, v1
+from towerpack.core.optional import require
 
 # fmt: off
 _FREE = {
@@ -55,10 +53,13 @@ class UnknownFlops(ValueError):
 
 
 class Flops:
-    """Counts the operations of one graph, and those of the functions that it calls."""
+    """Counts the operations of one graph, and those of the functions that it calls.
 
-    def __init__(self, graph: Any):
-        self._graph = graph
+    `variables` are the types and shapes of captured variables, by the name of the placeholder.
+    """
+
+    def __init__(self, graph: Any, variables: Mapping[str, tuple[Any, Any]]):
+        self._graph, self._variables = graph, variables
         self._functions: dict[str, Any] | None = None
 
     def of(self, operation: Any) -> int:
@@ -84,12 +85,14 @@ class Flops:
             library = self._graph.as_graph_def().library
             self._functions = {each.signature.name: each for each in library.function}
         definition = self._functions[operation.get_attr("f").name]
-        traced = function_def_to_graph(definition)
+        # Shapes inside functions are not public; a test reports if this module disappears.
+        module = require("tensorflow.python.framework.function_def_to_graph", extra="tf")
+        traced = module.function_def_to_graph(definition)
         pairs = list(zip(traced.inputs, operation.inputs, strict=True))
         variables = {
-            inner.op.name: (x.op.get_attr("dtype"), x.op.get_attr("shape"))
+            inner.op.name: self._variables[x.op.name]
             for inner, x in pairs
-            if x.op.type == "VarHandleOp"
+            if x.op.name in self._variables
         }
         graph_def = traced.as_graph_def()
         declare_variables(graph_def.node, variables)
@@ -100,7 +103,7 @@ class Flops:
                 if inner.op.name not in variables
             }
             tf.graph_util.import_graph_def(graph_def, input_map=tensors, name="")
-        return sum(map(Flops(body).of, body.get_operations()))
+        return sum(map(Flops(body, variables).of, body.get_operations()))
 
 
 def declare_variables(nodes: Iterable[Any], variables: Mapping[str, tuple[Any, Any]]) -> None:

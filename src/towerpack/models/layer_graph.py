@@ -54,6 +54,7 @@ class Traced:
         self.parts = [_part(call, calls) for call in calls]
         self.rest = Part("outside of layers", "", is_rest=True)
         self.batch: int | None = None
+        self._samples = 1  # in the graph that is measured
         self.graph: Any = handle.graph
         self._operations: list[Any] = []
         self._owners: list[int | None] = []
@@ -78,7 +79,7 @@ class Traced:
         graph = self._with_sizes()
         if graph is None:
             return
-        flops = Flops(graph)
+        flops = Flops(graph, _variables(self.graph, self._operations))
         apart = [part for part, call in zip(self.parts, calls, strict=True) if call.apart]
         for part in [*self.parts, self.rest]:
             part.flops = None if part in apart else 0
@@ -91,28 +92,39 @@ class Traced:
                 part.flops = (part.flops or 0) + found
             except UnknownFlops as unknown:
                 part.uncounted[str(unknown) or f"{operation.type} of unknown size"] += 1
+        for part in [*self.parts, self.rest]:
+            part.flops = None if part.flops is None else round(part.flops / self._samples)
         for part, call in zip(self.parts, calls, strict=True):
             tensors = [] if call.apart else [graph.get_tensor_by_name(n) for n in call.outputs]
             if tensors and not call.has_parts:
                 texts = [self._shape(x) for x in tensors]
                 part.output = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
                 if all(x.shape.is_fully_defined() for x in tensors):
-                    part.memory = sum(x.shape.num_elements() * x.dtype.size for x in tensors)
+                    size = sum(x.shape.num_elements() * x.dtype.size for x in tensors)
+                    part.memory = size // self._samples
 
     def _shape(self, tensor: Any) -> str:
         """The shape in the model: None where it depends on the size of the batch."""
         shape = tensor.shape.as_list() if tensor.shape.rank is not None else ["?"]
         traced = self.graph.get_tensor_by_name(tensor.name).shape
-        if self.batch is None and shape and (not traced.rank or traced[0] != shape[0]):
+        follows = not traced.rank or traced[0] != shape[0]
+        if self._samples > 1:
+            follows = shape[:1] == [self._samples]
+        if self.batch is None and shape and follows:
             shape[0] = None
         return str(shape)
 
     def _with_sizes(self) -> Any:
-        """A graph with the operations under the same names, for one sample."""
+        """A graph with the operations under the same names, for `_samples` samples."""
         open_ = [s.shape.rank and s.shape[0] is None for s in self.handle.signature]
         if not any(open_):
             shapes = [s.shape for s in self.handle.signature if s.shape.rank]
             self.batch = int(shapes[0][0]) if shapes else 1
+            return self.graph
+        pairs = zip(self.handle.inputs, open_, strict=True)
+        sizes = {x.shape[0] for x, is_open in pairs if is_open}
+        if len(sizes) == 1 and None not in sizes:  # a trainer knows the size of its batches
+            (self._samples,) = sizes
             return self.graph
         graph = tf.Graph()
         with graph.as_default():

@@ -7,12 +7,16 @@ import re
 import time
 from pathlib import Path
 
+from towerpack.callbacks import ModelSummary
 from towerpack.core import logger
 from towerpack.monitor import JSONWriter, RunRecord
 from towerpack.monitor.files import FILE_MARK
 
 _CHECKPOINT = re.compile(r"(.+)\.(data-\d{5}-of-\d{5}|manifest\.json|run\.json|meta)$")
-_FILES = {"checkpoint", JSONWriter.LINES, JSONWriter.LIST, RunRecord.FILE, RunRecord.TIMES}
+_FILES = {
+    *("checkpoint", JSONWriter.LINES, JSONWriter.LIST, RunRecord.FILE, RunRecord.TIMES),
+    ModelSummary.FILE,
+}
 
 
 def move_earlier_run(directory: Path) -> None:
