@@ -104,7 +104,7 @@ clean: ## remove the environments, builds and caches
 
 .venv-data/.test: pyproject.toml
 	$(PYTHON) -m venv .venv-data
-	$(DATA_BIN)/python $(PIP) --editable '.[test,$(FORMATS)]'
+	$(DATA_BIN)/python $(PIP) --editable '.[test,$(FORMATS),sweep]'
 	touch $@
 
 # Ray does not exist for every platform and Python.

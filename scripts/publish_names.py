@@ -3,8 +3,8 @@
 
     python scripts/publish_names.py
 
-The modules are the rooms, `core.every`, `optimizer.wrappers`, and the modules of `compat`. A name
-of `compat` is left out if a room publishes it as well. The modules are parsed, not imported.
+The modules are the rooms, those of `OF_CORE`, `optimizer.wrappers`, and the modules of `compat`. A
+name of `compat` is left out if a room publishes it as well. The modules are parsed, not imported.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ FOOT = "}\nNAMES = {module: tuple(names.split()) for module, names in _TABLE.ite
 WIDTH = 100  # characters of a line
 INDENT = " " * 8
 # core publishes modules, users write `optimizer.Adam`, and cli is a command.
+OF_CORE = ("every", "settings")
 NOT_FLAT = ("core", "optimizer", "compat", "cli")
 
 
@@ -36,7 +37,7 @@ def exported(path: Path) -> list[str]:
 def published() -> dict[str, list[str]]:
     """The flat names of each module; those of `compat` come last."""
     package = TABLE.parent
-    names = {"towerpack.core.every": exported(package / "core" / "every.py")}
+    names = {f"towerpack.core.{x}": exported(package / "core" / f"{x}.py") for x in OF_CORE}
     for room in _names.ROOMS:
         if room not in NOT_FLAT:
             found = exported(package / room / "__init__.py")

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from towerpack.compat.layers import BaseTowerContext, Deconv2D
     from towerpack.core import logger
     from towerpack.core.every import Every, every
+    from towerpack.core.settings import read_settings
     from towerpack.dataflow import *
     from towerpack.dataflow import dataset, imgaug
     from towerpack.estimator import *

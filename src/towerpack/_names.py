@@ -43,15 +43,18 @@ _TABLE = {
     "towerpack.core.every": """
         Every every
     """,
+    "towerpack.core.settings": """
+        read_settings
+    """,
     "towerpack.dataflow": """
         ArrayRecordData AugmentImageComponent AugmentImageComponents AugmentImageCoordinates
         BalancedData BatchData BatchDataByShape BatchError BenchResult BoxComponent BucketBatchData
-        CSVData CacheData CaffeLMDB ConcatData CorruptRecord CurveKeys DataFlow DataFlowTerminated
-        DataFromArrays DataFromGenerator DataFromIterable DataFromList DataFromQueue
-        DroppedDatapoint ExampleData FakeData FilterData FixedLenFeature FixedSizeData FlowIterator
-        FlowSequence HDF5Data HDF5Serializer ImageFeature ImageFolder ImageFromFile JoinData
-        LMDBData LMDBDataDecoder LMDBSerializer LinkCounts LinkOptions LocallyShuffleData MapData
-        MapDataComponent MosaicData MultiProcessMapAndBatchData MultiProcessMapData
+        CSVData CacheData CaffeLMDB ClassWeightData ConcatData CorruptRecord CurveKeys DataFlow
+        DataFlowTerminated DataFromArrays DataFromGenerator DataFromIterable DataFromList
+        DataFromQueue DroppedDatapoint ExampleData FakeData FilterData FixedLenFeature FixedSizeData
+        FlowIterator FlowSequence HDF5Data HDF5Serializer ImageFeature ImageFolder ImageFromFile
+        JoinData LMDBData LMDBDataDecoder LMDBSerializer LinkCounts LinkOptions LocallyShuffleData
+        MapData MapDataComponent MosaicData MultiProcessMapAndBatchData MultiProcessMapData
         MultiProcessMapDataComponentSharedArray MultiProcessRunner MultiProcessRunnerZMQ
         MultiThreadMapData MultiThreadRunner NumpyColumns NumpyFiles NumpySerializer ParquetData
         PrintData ProxyDataFlow RNGDataFlow RandomChooseData RandomMixData RawFeature RemoteDataZMQ
@@ -67,7 +70,7 @@ _TABLE = {
         WandbMonitor verdict
     """,
     "towerpack.report": """
-        RunSummary find_runs read_run render_page serve_report
+        RunSummary find_runs open_study read_run read_sweep render_page render_sweep serve_report
     """,
     "towerpack.input_source": """
         BatchQueueInput DummyConstantInput EndOfData FeedInput FeedfreeInput InputSource
@@ -87,12 +90,12 @@ _TABLE = {
         ArgScope AvgPooling BNReLU BatchNorm BatchRenorm ConcatWith Conv1D Conv2D Conv2DTranspose
         Conv3D DepthwiseConv2D Dropout ELU Embedding FixedUnPooling FullyConnected GELU GRU
         GlobalAvgPooling GlobalMaxPooling GroupNorm InstanceNorm LSTM LayerNorm LeakyReLU LinearWrap
-        MaxPooling Maxout ModelDesc ModelDescBase MultiHeadAttention PReLU PixelShuffle RMSNorm ReLU
-        SELU SeparableConv2D SiLU Sigmoid Softmax Softplus SpectralNorm SqueezeExcite
+        MaxPooling Maxout ModelDesc ModelDescBase ModelTable MultiHeadAttention PReLU PixelShuffle
+        RMSNorm ReLU SELU SeparableConv2D SiLU Sigmoid Softmax Softplus SpectralNorm SqueezeExcite
         StochasticDepth Tanh TransformerBlock UpSampling VariableHolder argscope batch_flatten
         disable_layer_logging enable_argscope_for_function enable_argscope_for_module get_arg_scope
-        get_registered_layer l1_regularizer l2_regularizer layer_register layer_table
-        log_layer_table regularize_cost regularize_cost_from_collection
+        get_registered_layer l1_regularizer l2_regularizer layer_register model_summary
+        regularize_cost regularize_cost_from_collection
     """,
     "towerpack.checkpoint": """
         BackgroundSaver ChainInit CheckpointNotWritten CorruptCheckpoint KeepBest LoadError
@@ -101,17 +104,18 @@ _TABLE = {
         verify_checkpoint
     """,
     "towerpack.callbacks": """
-        BinaryClassificationStats Callback CallbackFactory Callbacks CheckNumerics ClassReport
-        ClassificationError ConfusionMatrix DataParallelInferenceRunner DumpTensorAsImage
-        DumpTensors EMA EarlyStopping EnableCallbackIf EstimatedTimeLeft GPUUtilizationTracker
-        GradientNorm GraphProfiler GraphSummary GraphVarParam HostMemoryTracker
-        HumanHyperParamSetter HyperParam HyperParamSetter HyperParamSetterWithFunc InferenceRunner
-        InferenceRunnerBase Inferencer InjectShell LearningRateRangeTest MaxSaver MergeAllSummaries
-        MinSaver ModelSaver ModelSummary MovingAverageSummary ObjAttrParam PeakMemoryTracker
-        PeriodicCallback PeriodicTrigger PredictionImages ProcessTensors Profiler ProgressBar
-        ProxyCallback RocCurve RunOp ScalarStats ScheduledHyperParamSetter SendStat
-        SimpleMovingAverage StartProcOrThread StatMonitorParamSetter StopAt StopTraining
-        TensorPrinter TerminateOnNaN ThroughputTracker TopK cosine one_cycle warmup
+        BinaryClassificationStats Callback CallbackFactory Callbacks CheckNumerics ClassFrequencies
+        ClassReport ClassificationError ConfusionMatrix DataParallelInferenceRunner
+        DumpTensorAsImage DumpTensors EMA EarlyStopping EnableCallbackIf EstimatedTimeLeft
+        GPUUtilizationTracker GradientNorm GraphProfiler GraphSummary GraphVarParam
+        HostMemoryTracker HumanHyperParamSetter HyperParam HyperParamSetter HyperParamSetterWithFunc
+        InferenceRunner InferenceRunnerBase Inferencer InjectShell KerasMetric LearningRateRangeTest
+        MaxSaver MergeAllSummaries MinSaver ModelSaver ModelSummary MovingAverageSummary
+        ObjAttrParam PeakMemoryTracker PeriodicCallback PeriodicTrigger PrecisionRecallCurve
+        PredictionImages ProcessTensors Profiler ProgressBar ProxyCallback PruneTrial RocCurve RunOp
+        ScalarStats ScheduledHyperParamSetter SendStat SimpleMovingAverage StartProcOrThread
+        StatMonitorParamSetter StopAt StopTraining TensorPrinter TerminateOnNaN ThroughputTracker
+        TopK TrainingMetric cosine one_cycle warmup
     """,
     "towerpack.train": """
         AsyncMultiGPUTrainer AutoResumeTrainConfig DEFAULT_CALLBACKS DEFAULT_MONITORS
@@ -136,6 +140,13 @@ _TABLE = {
     """,
     "towerpack.sklearn": """
         TowerClassifier TowerRegressor
+    """,
+    "towerpack.estimator": """
+        CheckpointSaverHook DNNClassifier DNNLinearCombinedClassifier DNNLinearCombinedRegressor
+        DNNRegressor Estimator EstimatorSpec EvalSpec LinearClassifier LinearRegressor
+        LoggingTensorHook ModeKeys ModelFnOps NanTensorHook RunConfig SessionRunArgs SessionRunHook
+        StepCounterHook StopAtStepHook TrainSpec WarmStartSettings numpy_input_fn pandas_input_fn
+        train_and_evaluate
     """,
     "towerpack.optimizer.wrappers": """
         AccumGradOptimizer PostProcessOptimizer ProxyOptimizer VariableAssignmentOptimizer

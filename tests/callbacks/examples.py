@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+import optuna
+
 import towerpack.callbacks as room
 from tests.callbacks.training import STEPS
 from tests.tiny_model import tiny_arrays, tiny_flow
@@ -46,6 +48,7 @@ EXAMPLES: dict[str, Example] = {
     "CallbackFactory": Example(put),
     "CheckNumerics": Example(room.CheckNumerics),
     "CheckNumerics(run_step)": Example(lambda: room.CheckNumerics(run_step=True), ALL),
+    "ClassFrequencies": Example(lambda: room.ClassFrequencies(training=[0] * 99 + [1])),
     "DataParallelInferenceRunner": Example(
         lambda: room.DataParallelInferenceRunner(validation(), room.ScalarStats("cost"), 2)
     ),
@@ -82,6 +85,8 @@ EXAMPLES: dict[str, Example] = {
                 room.ClassReport(picture=False),
                 room.TopK(k=[1, 2]),
                 room.RocCurve("score", "is_positive", picture=False),
+                room.KerasMetric("accuracy"),
+                room.PrecisionRecallCurve("score", "is_positive", picture=False),
             ],
         )
     ),
@@ -120,6 +125,7 @@ EXAMPLES: dict[str, Example] = {
     "ProxyCallback(steps)": Example(
         lambda: room.ProxyCallback(room.SimpleMovingAverage("cost", 4)), ALL
     ),
+    "PruneTrial": Example(lambda: room.PruneTrial(optuna.create_study().ask(), "cost")),
     "RunOp": Example(lambda: room.RunOp(lambda: None)),
     "RunOp(run_step)": Example(lambda: room.RunOp(lambda trainer: None, run_step=True), ALL),
     "ScheduledHyperParamSetter": Example(
@@ -150,6 +156,7 @@ EXAMPLES: dict[str, Example] = {
     "TensorPrinter": Example(lambda: room.TensorPrinter("cost"), ALL),
     "TerminateOnNaN": Example(lambda: room.TerminateOnNaN("prob"), ALL),
     "TerminateOnNaN(epoch)": Example(lambda: room.TerminateOnNaN("prob", run_step=False), LAST),
+    "TrainingMetric": Example(lambda: room.TrainingMetric("accuracy")),
     "ThroughputTracker": Example(lambda: room.ThroughputTracker(10), repeatable=False),
 }
 

@@ -97,6 +97,8 @@ def validation(argument: dict[str, int]) -> dict[str, Any]:
     runners += [
         room.DataParallelInferenceRunner(flow(7), room.ScalarStats("cost", "towers"), 2),
         room.InferenceRunner(flow(7), room.ClassificationError(summary_name="averaged"), ema=ema),
+        room.InferenceRunner(flow(7), room.KerasMetric("accuracy")),
+        room.TrainingMetric("accuracy"),
         room.InferenceRunner(
             flow(7), room.ScalarStats("cost", "alone"), tower_name="Alone"
         ).set_chief_only(),

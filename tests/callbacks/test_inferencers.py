@@ -10,10 +10,12 @@ from towerpack.callbacks import (
     ClassReport,
     ConfusionMatrix,
     Inferencer,
+    PrecisionRecallCurve,
     RocCurve,
     ScalarStats,
     TopK,
 )
+from towerpack.callbacks.inferencers import precision_recall_curve
 from towerpack.monitor import Monitors
 
 CLASSES = 5
@@ -25,6 +27,12 @@ class Trainer:
     def __init__(self):
         self.kept = Kept()
         self.monitors = Monitors([self.kept])
+
+
+def classes_put(inferencer, *arrays):
+    """What a pass tells the monitors of the classes of the set."""
+    over_batches(inferencer, *arrays)
+    return inferencer.trainer.kept.classes
 
 
 def over_batches(inferencer, *arrays, batch=16):
@@ -172,6 +180,37 @@ def test_area_under_the_roc_curve_equals_scikit_learns(ties):
     assert [name for _, name, _ in images] == ["validation_roc"] * 2
     two_columns = np.stack([-scores, scores], axis=1)
     assert over_batches(RocCurve(picture=False), two_columns, labels)[0] == scalars
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_average_precision_equals_scikit_learns(ties):
+    rng = np.random.default_rng(2)
+    labels = (rng.random(211) < 0.1).astype(int)
+    scores = rng.normal(size=211) + labels
+    if ties:
+        scores = np.round(scores)
+    scalars, images = over_batches(PrecisionRecallCurve(), scores, labels)
+    expected = metrics.average_precision_score(labels, scores)
+    assert scalars == {"validation_average_precision": pytest.approx(expected)}
+    counts = {"0": 211 - labels.sum(), "1": labels.sum()}
+    assert classes_put(RocCurve(), scores, labels) == {"validation": (counts, "")}
+    both = np.stack([-scores, scores], axis=1)
+    expected = {"none": counts["0"], "some": counts["1"]}
+    names = list(expected)
+    assert classes_put(ConfusionMatrix(class_names=names), both, labels) == {
+        "validation": (expected, "")
+    }
+    assert [name for _, name, _ in images] == ["validation_precision_recall"] * 2
+    recall, precision = precision_recall_curve(scores, labels == 1)
+    known = metrics.precision_recall_curve(labels, scores)
+    np.testing.assert_allclose(precision[::-1], known[0])
+    np.testing.assert_allclose(recall[::-1], known[1])
+
+
+def test_average_precision_without_the_class_is_unknown():
+    scalars, images = over_batches(PrecisionRecallCurve(), np.array([0.1, 0.2]), np.array([0, 0]))
+    assert np.isnan(scalars["validation_average_precision"])
+    assert images == []
 
 
 def test_the_area_of_one_class_is_unknown():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -10,13 +12,12 @@ from tests.tiny_model import TinyModel, tiny_flow
 from towerpack._tensorflow import tf
 from towerpack.callbacks import (
     MergeAllSummaries,
-    ModelSummary,
     MovingAverageSummary,
     ProcessTensors,
     SimpleMovingAverage,
 )
 from towerpack.core import logger
-from towerpack.models import FullyConnected
+from towerpack.models import FullyConnected, ModelTable, model_summary
 from towerpack.monitor import TFEventWriter
 from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
 
@@ -134,9 +135,16 @@ def test_tensorboard_shows_the_graph_of_a_run(tmp_path, options):
     assert {"prob", "cost"} <= nodes
 
 
-def test_the_model_as_a_table(caplog):
-    run([ModelSummary()], epochs=1, model=Model())
-    (whole,) = (r.message for r in caplog.records if "the model:" in r.getMessage())
-    assert "fc/W   4x3              12  float32" in whole
-    assert "fc/b   3                 3  float32" in whole
-    assert "2 trainable variables: 15 numbers" in whole
+def test_every_run_logs_the_table_of_its_model_and_keeps_it(capsys, tmp_path):
+    logger.set_logger_dir(tmp_path / "run", "d")
+    config = TrainConfig(model=TinyModel(), dataflow=tiny_flow(), monitors=[], max_epoch=1)
+    launch_train_with_config(config, SimpleTrainer())
+    logged = capsys.readouterr().err
+    assert logged.count("the model:") == 1
+    table = ModelTable.from_dict(json.loads((tmp_path / "run" / "model.json").read_text()))
+    assert str(table) in logged.replace("\r", "")
+    expected = model_summary(TinyModel())
+    assert table.rows == expected.rows
+    assert table.parameters == expected.parameters
+    assert table.optimizer == expected.optimizer
+    assert table.flops > 0

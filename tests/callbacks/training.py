@@ -46,13 +46,16 @@ class Kept(MonitorBase):
     """Keeps what was put."""
 
     def __init__(self):
-        self.scalars, self.images = [], []
+        self.scalars, self.images, self.classes = [], [], {}
 
     def process_scalar(self, name, value, step, epoch):
         self.scalars.append((step, name, value))
 
     def process_image(self, name, images, step, epoch):
         self.images.append((step, name, images))
+
+    def process_classes(self, name, counts, note):
+        self.classes[name] = counts, note
 
     def of(self, name):
         return [value for _, known, value in self.scalars if known == name]

@@ -28,6 +28,9 @@ def callbacks():
         room.ScheduledHyperParamSetter("learning_rate", [(0, 0.5), (1, 0.25)]),
         room.InferenceRunner(flow(7), room.ClassificationError()),
         room.DataParallelInferenceRunner(flow(7), room.ScalarStats("cost", "two"), 2),
+        room.DataParallelInferenceRunner(flow(7), room.KerasMetric("accuracy"), 2),
+        room.TrainingMetric("accuracy"),
+        room.TrainingMetric("MeanSquaredError", prediction="score", label="is_positive"),
         room.MergeAllSummaries(),
         room.CheckNumerics(),
     ]
@@ -38,7 +41,7 @@ def flow(batch):
 
 
 def comparable(result):
-    wanted = ("gradient_norm", "learning_rate", "validation", "two")
+    wanted = ("gradient_norm", "learning_rate", "validation", "two", "training")
     return {
         (step, name): value
         for step, name, value in result.monitor.scalars

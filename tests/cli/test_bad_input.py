@@ -69,6 +69,8 @@ READS = {
     ],
     "report": [("{bad}",)],
     "runs": [("{bad}",)],
+    "summary": [("{bad}",)],
+    "train": [("{program}", "--settings", "{bad}"), ("{program}", "--resume", "{bad}")],
     "launch": [],  # Python reads the script
     "demo": [],  # these two read nothing
     "env": [],
@@ -85,6 +87,7 @@ WRITES = [
         *("--inputs", "image", "--input", "{npz}", "--output", "{bad}"),
     ),
     ("report", "{run}", "--output", "{bad}"),
+    ("summary", "{model}", "--picture", "{bad}"),
 ]
 SUFFIXES = (
     *(".tfrecord", ".lmdb", ".h5", ".npz", ".npy", ".parquet", ".tar", ".csv", ".arrayrecord"),
@@ -112,6 +115,7 @@ def files(tmp_path_factory):
     root = tmp_path_factory.mktemp("sound")
     (root / "mine.py").write_text(MODEL)
     (root / "flows.py").write_text(FLOWS)
+    (root / "program.py").write_text("def get_config(lr: float = 0.1): ...")
     (root / "augmentors.py").write_text(
         "from towerpack.dataflow import imgaug\nflip = imgaug.Flip(horiz=True)\n"
     )
@@ -125,6 +129,7 @@ def files(tmp_path_factory):
     return {
         "model": f"{root}/mine.py:Mine",
         "flows": root / "flows.py",
+        "program": root / "program.py",
         "augmentors": f"{root}/augmentors.py:flip",
         "image": root / "image.png",
         "weights": root / "weights.npz",

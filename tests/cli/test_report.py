@@ -90,6 +90,19 @@ def test_runs_lists_them(directories):
     assert "val_error" in lines[3] and "kB" in lines[3]
 
 
+def test_runs_shows_the_settings_that_differ(directories, tmp_path):
+    for name, lr in (("c", 0.1), ("d", 0.01)):
+        settings = {"seed": 0, "optimizer": {"lr": lr, "name": "adam"}, "units": [8] * (lr < 0.1)}
+        make_run(tmp_path / name, epochs=1, pictures=False, settings=settings)
+    both = run("runs", tmp_path / "c", tmp_path / "d", directories / "a")
+    rows = {line.split()[0]: line for line in both.output.splitlines() if line.strip()}
+    assert "optimizer.lr=0.1  units=[] " in rows["c"]
+    assert "optimizer.lr=0.01  units=[8] " in rows["d"]
+    assert "log/a" in rows and "seed" not in both.output and "adam" not in both.output
+    again = run("runs", tmp_path / "c", tmp_path / "c", directories)
+    assert len(again.output.strip().splitlines()) == 5 and "settings" not in again.output
+
+
 @pytest.mark.parametrize("width", [200, 120, 100, 80, 60])
 def test_the_list_of_runs_fits_on_a_terminal_of_any_width(directories, width):
     from rich.console import Console

@@ -270,6 +270,31 @@ STAGES = [
         )
         for mode in ("over", "under")
     ],
+    *[
+        Example(
+            f"ClassWeightData {source.__name__} {number}",
+            lambda source=source, options=options: df.ClassWeightData(
+                source(), label=lambda dp: dp[0] > 4, **options
+            ),
+            df.ClassWeightData,
+            random=True,
+        )
+        for number, (source, options) in enumerate(
+            [
+                (listed, {}),
+                (filtered, {}),
+                (iterated, {"labels": [False] * 5 + [True] * 2}),
+                (dropping, {"class_weight": {0: 1, 1: 2.5}}),
+                (in_order, {"class_weight": "resample"}),
+                (listed, {"class_weight": None}),
+            ]
+        )
+    ],
+    Example(
+        "ClassWeightData arrays",
+        lambda: df.ClassWeightData(arrays(shuffle=True), label="y"),
+        random=True,
+    ),
 ]
 
 EXAMPLES = [*SOURCES, *STAGES]

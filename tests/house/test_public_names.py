@@ -50,7 +50,7 @@ def test_old_names_of_compat_are_published_unless_a_room_has_them(
     publish_names, tmp_path, monkeypatch
 ):
     files = {f"{room}/__init__.py": "__all__: list[str] = []" for room in FLAT_ROOMS}
-    files["core/every.py"] = files["optimizer/wrappers.py"] = ""
+    files |= dict.fromkeys(("core/every.py", "core/settings.py", "optimizer/wrappers.py"), "")
     files["train/__init__.py"] = "__all__ = ['Trainer']"
     files["compat/train.py"] = "__all__ = ['OldTrainer', 'Trainer']"
     for name, code in files.items():

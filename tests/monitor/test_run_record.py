@@ -29,6 +29,17 @@ def train(directory, epochs, error=None, **info):
     return RunRecord.load(directory)
 
 
+def test_the_classes_of_a_run_are_kept_when_it_is_resumed(tmp_path):
+    monitors = Monitors([RunRecord()])
+    monitors.open(RunInfo(tmp_path))
+    monitors.put_classes("training", {2: 5, 1: 7}, "a hint")
+    monitors.close()
+    expected = {"training": {"counts": [["2", 5], ["1", 7]], "note": "a hint"}}
+    assert RunRecord.load(tmp_path)["classes"] == expected
+    assert train(tmp_path, [2], starting_epoch=2, resumed=True)["classes"] == expected
+    assert train(tmp_path, [1])["classes"] == {}
+
+
 def test_the_facts_of_a_run(tmp_path):
     facts = train(
         tmp_path,

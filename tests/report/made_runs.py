@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,7 @@ def make_run(
     error: BaseException | None = None,
     max_epoch: int | None = None,
     ranks: int = 1,
+    settings: dict[str, Any] | None = None,
 ) -> Monitors:
     """A run in `directory`; with `end=False` it is still going, by this process.
 
@@ -53,6 +55,7 @@ def make_run(
                 "callbacks": ["ModelSaver", "InferenceRunner", "ScheduledHyperParamSetter"],
                 "steps_per_epoch": STEPS,
                 "max_epoch": epochs,
+                **({"settings": settings} if settings else {}),
             },
             devices=("CPU:0", "CPU:1"),
         )
@@ -60,6 +63,8 @@ def make_run(
     monitors.put_hyperparameters(
         {"learning_rate": 0.1 / speed, "batch": 128, "optimizer": "momentum", "augment": True}
     )
+    monitors.put_classes("training", {0: 9900, 1: 100}, "class_weight='balanced'")
+    monitors.put_classes("validation", {f"<{each}>": 10 + each for each in range(200)})
     for epoch in range(1, epochs + 1):
         for part in range(1, 11):
             step = (epoch - 1) * STEPS + part * STEPS // 10

@@ -66,7 +66,22 @@ def test_a_run_in_the_browser(page, tmp_path):
         "QueueInput/queue_size",
     ]
     sections = re.findall(r'data-section="([^"]*)"', document)
-    assert sections == ["Curves", "Time and data flow", "Checkpoints", "Pictures", "About"]
+    assert sections == [
+        "Curves",
+        "Time and data flow",
+        "Classes",
+        "Checkpoints",
+        "Pictures",
+        "About",
+    ]
+    classes = re.findall(r'data-classes="([^"]*)".*?<tbody>(.*?)</tbody>', document)
+    assert [(name, rows.count("<tr>")) for name, rows in classes] == [
+        ("training", 2),
+        ("validation", 20),
+    ]
+    assert "9,900" in classes[0][1] and "&lt;19&gt;" in classes[1][1]
+    assert "class_weight='balanced'" in document
+    assert "the rarest 20 of 200 classes" in document
     assert document.count('class="curve"') == 9  # two charts have two curves
     assert "AugmentImageComponent" in document and "use more workers, there are 8 cores" in document
     assert "ResNet(depth=20, width=16)" in document
@@ -126,7 +141,10 @@ def test_hover_smoothing_axis_log_filter_and_theme(page, tmp_path):
 @pytest.mark.slow
 def test_several_runs_lie_over_each_other_and_can_be_hidden(runs, tmp_path):
     path = tmp_path / "several.html"
-    path.write_text(render_page(runs))
+    settings = [{"seed": 0, "units": [64]}, {"seed": 0, "units": [64, 32]}]
+    path.write_text(
+        render_page([run | {"settings": x} for run, x in zip(runs, settings, strict=True)])
+    )
     script = """
     const out = document.documentElement.dataset;
     const count = () => document.querySelectorAll('[data-chart="cost"] .curve').length;
@@ -137,6 +155,8 @@ def test_several_runs_lie_over_each_other_and_can_be_hidden(runs, tmp_path):
     document = open_page(with_script(path, script), tmp_path / "profile")
     assert (attribute(document, "before"), attribute(document, "after")) == ("2", "1")
     assert "ValueError: no more" in document
+    assert "<th>units</th>" in document and "<td>[64,32]</td>" in document
+    assert "<th>seed</th>" not in document
     assert len(re.findall(r'data-bars="', document)) == 2
 
 

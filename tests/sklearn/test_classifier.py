@@ -113,6 +113,20 @@ def test_class_weight_equals_sample_weight():
         balanced.partial_fit(X, y)
 
 
+@pytest.mark.parametrize("labels", [np.array([0, 1, 2]), np.array(["a", "b", "c"])])
+def test_resampled_rows_are_those_of_integer_weights(labels):
+    X, y = IRIS
+    keep = np.r_[0:50, 50:75, 100:110]
+    X, y = X[keep], labels[y[keep]]
+    model = TowerClassifier((8,), max_iter=10, random_state=0, batch_size=150, shuffle=False)
+    resampled = sklearn.base.clone(model).set_params(class_weight="resample").fit(X, y)
+    repeats = np.repeat([1, 2, 5], [50, 25, 10])
+    model.fit(np.repeat(X, repeats, axis=0), np.repeat(y, repeats))
+    np.testing.assert_allclose(resampled.predict_proba(X), model.predict_proba(X), rtol=1e-9)
+    with pytest.raises(ValueError, match="expected a class for each row"):
+        resampled.fit(X, (y[:, None] == labels).astype(int))
+
+
 def test_partial_fits_are_the_epochs_of_fit():
     X, y = IRIS
     options = {"random_state": 0, "shuffle": False, "batch_size": 40}

@@ -5,6 +5,7 @@ attributes of a trainer that `TrainerView` lists, so this room comes before `tra
 """
 
 from towerpack.callbacks.base import Callback, CallbackFactory, ProxyCallback, StopTraining
+from towerpack.callbacks.class_frequencies import ClassFrequencies
 from towerpack.callbacks.ema import EMA
 from towerpack.callbacks.group import Callbacks
 from towerpack.callbacks.hyperparam import (
@@ -27,12 +28,15 @@ from towerpack.callbacks.inferencers import (
     ClassificationError,
     ClassReport,
     ConfusionMatrix,
+    PrecisionRecallCurve,
     RocCurve,
     ScalarStats,
     TopK,
 )
+from towerpack.callbacks.keras_metrics import KerasMetric, TrainingMetric
 from towerpack.callbacks.profiler import GraphProfiler, Profiler
 from towerpack.callbacks.progress_bar import ProgressBar
+from towerpack.callbacks.pruning import PruneTrial
 from towerpack.callbacks.range_test import LearningRateRangeTest
 from towerpack.callbacks.saver import MaxSaver, MinSaver, ModelSaver
 from towerpack.callbacks.schedules import ScheduledHyperParamSetter, cosine, one_cycle, warmup
@@ -74,6 +78,7 @@ __all__ = [
     "CallbackFactory",
     "Callbacks",
     "CheckNumerics",
+    "ClassFrequencies",
     "ClassReport",
     "ClassificationError",
     "ConfusionMatrix",
@@ -97,6 +102,7 @@ __all__ = [
     "InferenceRunnerBase",
     "Inferencer",
     "InjectShell",
+    "KerasMetric",
     "LearningRateRangeTest",
     "MaxSaver",
     "MergeAllSummaries",
@@ -108,11 +114,13 @@ __all__ = [
     "PeakMemoryTracker",
     "PeriodicCallback",
     "PeriodicTrigger",
+    "PrecisionRecallCurve",
     "PredictionImages",
     "ProcessTensors",
     "Profiler",
     "ProgressBar",
     "ProxyCallback",
+    "PruneTrial",
     "RocCurve",
     "RunOp",
     "ScalarStats",
@@ -127,6 +135,7 @@ __all__ = [
     "TerminateOnNaN",
     "ThroughputTracker",
     "TopK",
+    "TrainingMetric",
     "cosine",
     "one_cycle",
     "warmup",

@@ -131,7 +131,8 @@ class ConfusionMatrix(_Named):
     `scores` is [N, classes] (the largest wins) or a vector of classes; `labels` is a vector of
     classes. A label without a column of scores, or a score that is NaN, is an error. `matrix[i, j]`
     counts samples of class i predicted as j. Scalars: `<name>_accuracy` and `<name>_macro_f1`, the
-    mean over the classes that occur. `picture=False` logs no picture, which needs matplotlib.
+    mean over the classes that occur. `picture=False` logs no picture, which needs matplotlib. The
+    report shows how often each class occurs.
     """
 
     def __init__(
@@ -165,6 +166,8 @@ class ConfusionMatrix(_Named):
         np.add.at(self.matrix, (labels, predicted), 1)
 
     def _after_inference(self) -> dict[str, float]:
+        counts = dict(zip(self._labels(), self.matrix.sum(axis=1).tolist(), strict=True))
+        self.trainer.monitors.put_classes(self.name, counts)
         if self.picture:
             image = confusion_picture(self.matrix, self._labels())
             self.trainer.monitors.put_image(f"{self.name}_confusion", image)
@@ -237,7 +240,7 @@ class RocCurve(_Named):
 
     Exact: all scores are kept (8 bytes each), and equal scores count half. `scores` is a vector, or
     [N, 2], whose second column is used; `labels` is a vector of 0 and 1. If only one class occurs,
-    the area is `nan`.
+    the area is `nan`. The report shows how often each class occurs.
     """
 
     def __init__(
@@ -260,10 +263,15 @@ class RocCurve(_Named):
         self._scores.append(_without_nan(scores, self.names[0]).astype(np.float64))
         self._labels.append(_classes(labels, self.names[1], 2) == 1)
 
+    def _all(self) -> tuple[np.ndarray, np.ndarray]:
+        """The scores of the whole set, and whether they belong to class 1."""
+        positive = np.concatenate(self._labels)
+        count = int(positive.sum())
+        self.trainer.monitors.put_classes(self.name, {0: len(positive) - count, 1: count})
+        return np.concatenate(self._scores), positive
+
     def _after_inference(self) -> dict[str, float]:
-        false_rate, true_rate = roc_curve(
-            np.concatenate(self._scores), np.concatenate(self._labels)
-        )
+        false_rate, true_rate = roc_curve(*self._all())
         area = float(np.trapezoid(true_rate, false_rate))
         if self.picture and np.isfinite(area):
             image = curve_picture(
@@ -271,6 +279,26 @@ class RocCurve(_Named):
             )
             self.trainer.monitors.put_image(f"{self.name}_roc", image)
         return {f"{self.name}_auc": area}
+
+
+class PrecisionRecallCurve(RocCurve):
+    """The average precision of a binary score, and the curve of precision over recall.
+
+    Logged as `<name>_average_precision`, exact, with the curve as a picture. It suits a rare class:
+    the area under the ROC curve can be large although nearly all samples that score high are of the
+    other class. The arguments are those of `RocCurve`. Without class 1, the average is `nan`.
+
+    >>> curve = PrecisionRecallCurve("prob", "label", picture=False)
+    """
+
+    def _after_inference(self) -> dict[str, float]:
+        recall, precision = precision_recall_curve(*self._all())
+        average = average_precision(recall, precision)
+        if self.picture and np.isfinite(average):
+            title = f"average precision {average:.4f}"
+            image = curve_picture(recall, precision, title, "recall", "precision")
+            self.trainer.monitors.put_image(f"{self.name}_precision_recall", image)
+        return {f"{self.name}_average_precision": average}
 
 
 def _scores_and_labels(
@@ -320,12 +348,30 @@ def class_scores(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 def roc_curve(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """False and true positive rates, from the highest threshold to the lowest."""
+    false, true = _counts_above(scores, positive)
+    with np.errstate(invalid="ignore"):
+        return false / np.float64(false[-1]), true / np.float64(true[-1])
+
+
+def precision_recall_curve(
+    scores: np.ndarray, positive: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Recall and precision, from the highest threshold to the lowest; both begin at (0, 1)."""
+    false, true = _counts_above(scores, positive)
+    with np.errstate(invalid="ignore"):
+        recall = true / np.float64(true[-1])
+    return recall, np.append(1.0, true[1:] / (true + false)[1:])
+
+
+def average_precision(recall: np.ndarray, precision: np.ndarray) -> float:
+    """The mean of the precisions at all thresholds, each weighted by the recall that it adds."""
+    return float(np.sum(np.diff(recall) * precision[1:]))
+
+
+def _counts_above(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many of class 0 and of class 1 have the highest 0, 1, 2, ... distinct scores."""
     order = np.argsort(-scores, kind="stable")
     scores, positive = scores[order], positive[order]
     ends = np.flatnonzero(np.append(np.diff(scores) != 0, True))  # equal scores are one point
     true, false = np.cumsum(positive)[ends], np.cumsum(~positive)[ends]
-    with np.errstate(invalid="ignore"):
-        return (
-            np.append(0.0, false) / np.float64(false[-1]),
-            np.append(0.0, true) / np.float64(true[-1]),
-        )
+    return np.append(0, false), np.append(0, true)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import math
+import json
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from towerpack._tensorflow import tf
-from towerpack.callbacks.base import Callback, scalars
+from towerpack.callbacks.base import Callback, TrainerView, scalars
 from towerpack.callbacks.interval import earliest, interval_of, last_step, next_in_epoch
 from towerpack.callbacks.tensors import ProcessTensors
+from towerpack.checkpoint.variable_names import own_names
 from towerpack.core import logger
 from towerpack.core.every import Every
-from towerpack.tower import get_op_tensor_name
+from towerpack.core.files import atomic_file
+from towerpack.models.summary import ModelTable, log_model, table_of_tower
+from towerpack.tower import TowerTensorHandle, get_op_tensor_name
 from towerpack.tower.gradproc import global_norm
 from towerpack.tower.summary import ALL_SUMMARIES
 
@@ -207,49 +211,43 @@ class GraphSummary(Callback):
     """
 
     def _before_train(self) -> None:
-        try:
-            graph = self.trainer.tower_func.towers.training()[0].graph
-        except (RuntimeError, IndexError):
-            return  # the trainer has no tower but a step of its own
-        if graph is not None:
+        tower = _main_tower(self.trainer)
+        if tower is not None and (graph := tower.graph) is not None:
             monitors = self.trainer.monitors
             monitors.put_graph(lambda: graph.as_graph_def(add_shapes=True).SerializeToString())
 
 
 class ModelSummary(Callback):
-    """Logs a table of the variables before training: names, shapes, numbers of parameters.
+    """Logs the table of `model_summary` before training, and keeps it as `model.json` of the run.
 
-    Frozen variables are listed with the reason. Other variables, such as those of optimizers, are
-    counted but not listed.
+    It reads the tower that the trainer has built, so nothing is traced again. A table of more than
+    60 rows is shortened in the log; `towerpack summary RUN_DIR` prints all of it.
     """
 
+    FILE = "model.json"
+
     def _before_train(self) -> None:
-        logger.info("the model:\n%s", self.table())
+        table = self.table()
+        if table is None:
+            return
+        log_model(table)
+        directory = logger.get_logger_dir()
+        if directory is not None:
+            with atomic_file(Path(directory, self.FILE), "w") as file:
+                json.dump(table.to_dict(), file)
 
-    def table(self) -> str:
-        """One line for each variable that is trained or frozen, and the totals."""
-        store = self.trainer.store
-        trainable, frozen = store.trainable(), store.frozen()
-        rows = [("name", "shape", "parameters", "type")]
-        others = []
-        for name, variable in store.variables.items():
-            if name not in trainable and name not in frozen:
-                others.append(variable)
-                continue
-            shape = "x".join(map(str, variable.shape)) or "scalar"
-            note = f", frozen: {frozen[name]}" if name in frozen else ""
-            size = f"{math.prod(variable.shape):,}"
-            rows.append((name, shape, size, f"{variable.dtype.name}{note}"))
-        first, second = (max(5, *(len(row[column]) for row in rows)) for column in (0, 1))
-        lines = [f"{n:<{first}}  {s:<{second}}  {p:>12}  {t}" for n, s, p, t in rows]
-        lines.append(f"{len(trainable)} trainable variables: {_total(trainable.values())}")
-        if frozen:
-            lines.append(f"{len(frozen)} frozen variables: {_total(store[n] for n in frozen)}")
-        lines.append(f"{len(others)} others (of optimizers, for example): {_total(others)}")
-        return "\n".join(lines)
+    def table(self) -> ModelTable | None:
+        """The table of the tower; None if the trainer has no tower but a step of its own."""
+        tower, store = _main_tower(self.trainer), self.trainer.store
+        if tower is None:
+            return None
+        saved = store.saved()
+        own = own_names(saved, store.variables)
+        return table_of_tower(tower, store, [name for name in saved if name not in own])
 
 
-def _total(variables: Iterable[Any]) -> str:
-    sizes = [(math.prod(variable.shape), variable.dtype.size) for variable in variables]
-    memory = sum(count * size for count, size in sizes)
-    return f"{sum(count for count, _ in sizes):,} numbers, {memory / 1024**2:.2f} MB"
+def _main_tower(trainer: TrainerView) -> TowerTensorHandle | None:
+    try:
+        return trainer.tower_func.towers.training()[0]
+    except (RuntimeError, IndexError):
+        return None  # the trainer has a step of its own

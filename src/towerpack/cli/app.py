@@ -17,6 +17,9 @@ from towerpack.cli import ckpt, data, export
 from towerpack.cli.launch import CONTEXT, launch
 from towerpack.cli.predict import predict
 from towerpack.cli.report import report, runs
+from towerpack.cli.summary import summary
+from towerpack.cli.sweep import sweep
+from towerpack.cli.train import TrainCommand, train
 
 # Errors whose messages are sentences. For any other error the type is printed as well.
 SENTENCES = (OSError, ValueError, KeyError, ImportError, RuntimeError)
@@ -67,7 +70,7 @@ def describe_error(error: Exception) -> str:
 app = typer.Typer(
     name="towerpack",
     cls=Commands,
-    help="Tools for training with TensorFlow: data, checkpoints, exports, runs, launching, a demo.",
+    help="Tools for training with TensorFlow: data, training, checkpoints, exports, runs, a demo.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # users paste plain tracebacks and search for them
@@ -113,6 +116,9 @@ app.command(context_settings=CONTEXT)(launch)
 app.command()(predict)
 app.command()(report)
 app.command()(runs)
+app.command()(sweep)
+app.command()(summary)
+app.command(cls=TrainCommand)(train)
 
 
 @app.command()

@@ -25,7 +25,7 @@ def load_object(text: str, kind: type, what: str) -> Any:
     The name may be omitted if the file has only one object of that kind. Messages call it `what`.
     """
     where, _, name = text.rpartition(":") if ":" in text else (text, "", "")
-    module = _import(where, text)
+    module = import_code(where, text)
     found = sorted(key for key, value in vars(module).items() if _is_a(value, kind, module))
     if not name and len(found) == 1:
         name = found[0]
@@ -44,7 +44,7 @@ def _is_a(value: Any, kind: type, module: ModuleType) -> bool:
     return isinstance(value, kind)
 
 
-def _import(where: str, text: str) -> ModuleType:
+def import_code(where: str, text: str) -> ModuleType:
     path = Path(where)
     if not where.endswith(".py") and not path.exists():
         is_name = all(part.isidentifier() for part in where.split("."))

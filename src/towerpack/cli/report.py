@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from towerpack.core.plain_settings import as_overrides, differing_keys
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +27,7 @@ COLOURS = {
     "interrupted": "yellow",
 }
 PIPE_WIDTH = 200  # characters, if the output is not a terminal
-TEXTS = ("run", "state", "devices", "best")  # columns that are aligned to the left
+TEXTS = ("run", "state", "devices", "best", "settings")  # columns that are aligned to the left
 # The number of best values, and the columns left out, from wide terminals to narrow ones.
 LAYOUTS = (
     (3, ""),
@@ -38,7 +41,10 @@ NO_LIMIT = 10**4  # a limit of more epochs than this means "until I stop it"
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Directories of runs.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN_DIR...", help="Directories of runs, or that of a sweep."),
+    ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The page; by default report.html in the first run."),
@@ -48,9 +54,13 @@ def report(
     ] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="For --serve; 0: a free one.")] = 0,
 ) -> None:
-    """Write one HTML page of curves, times, data flow, checkpoints and pictures of runs."""
+    """Write one HTML page of curves, times, data flow, checkpoints and pictures of runs.
+
+    The page of a sweep, sweep.html in its directory, compares its trials.
+    """
     from towerpack.core.files import atomic_file
     from towerpack.report import read_run, render_page, serve_report
+    from towerpack.report.sweep import SWEEP_FILE, SWEEP_PAGE, read_sweep, render_sweep
 
     if serve and output:
         raise typer.BadParameter("expected --serve or --output, received both")
@@ -63,31 +73,45 @@ def report(
             with suppress(KeyboardInterrupt):  # the user stops the server this way
                 server.serve_forever()
         return
-    page = render_page([read_run(directory) for directory in runs])
-    path = output or runs[0] / REPORT_FILE
+    if len(runs) == 1 and (runs[0] / SWEEP_FILE).exists():
+        found = read_sweep(runs[0])
+        page, path = render_sweep(found), output or runs[0] / SWEEP_PAGE
+        what = f"{len(found['trials'])} trials"
+    else:
+        page = render_page([read_run(directory) for directory in runs])
+        path = output or runs[0] / REPORT_FILE
+        what = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     with atomic_file(path, "w") as file:
         file.write(page)
-    typer.echo(f"{len(runs)} run{'s' if len(runs) > 1 else ''} -> {path}")
+    typer.echo(f"{what} -> {path}")
 
 
 def runs(
-    directory: Annotated[Path, typer.Argument(help="Searched at any depth.")] = Path("train_log"),
+    directories: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[DIR]...", help="Searched at any depth; by default train_log."),
+    ] = None,
 ) -> None:
-    """List the runs under a directory: state, epoch, speed, devices, best values, size."""
+    """List the runs under directories: state, epoch, speed, best values, settings that differ."""
     from rich.console import Console
 
     from towerpack.report import find_runs
 
-    if not directory.is_dir():
-        raise NotADirectoryError(f"there is no directory {directory}")
-    found = find_runs(directory)
+    directories = directories or [Path("train_log")]
+    for directory in directories:
+        if not directory.is_dir():
+            raise NotADirectoryError(f"there is no directory {directory}")
+    places = [Path(os.path.abspath(directory)) for directory in directories]
+    by_directory = {run.directory: run for place in places for run in find_runs(place)}
+    found = sorted(by_directory.values(), key=lambda run: -run.updated)
     if not found:
-        typer.echo(f"no runs under {directory}")
+        typer.echo(f"no runs under {', '.join(map(str, directories))}")
         return
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPE_WIDTH)
-    console.print(fitting_table(found, directory, time.time(), console))
+    root = Path(os.path.commonpath(places))
+    console.print(fitting_table(found, root, time.time(), console))
 
 
 def fitting_table(found: list[RunSummary], directory: Path, now: float, console: Console) -> Table:
@@ -96,11 +120,14 @@ def fitting_table(found: list[RunSummary], directory: Path, now: float, console:
     from rich.measure import Measurement
     from rich.table import Table
 
+    with_settings = [run.settings for run in found if run.settings]
+    shown = differing_keys(with_settings)
     unlimited = console.options.update(max_width=10**4)
     for bests, left_out in LAYOUTS:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-        rows = [_cells(run, directory, now, bests) for run in found]
-        columns = [name for name in rows[0] if name not in left_out.split()]
+        rows = [_cells(run, directory, now, bests, shown) for run in found]
+        unused = [*left_out.split(), *([] if shown else ["settings"])]
+        columns = [name for name in rows[0] if name not in unused]
         for name in columns:
             table.add_column(name, overflow="fold", justify="left" if name in TEXTS else "right")
         for row in rows:
@@ -110,7 +137,9 @@ def fitting_table(found: list[RunSummary], directory: Path, now: float, console:
     return table
 
 
-def _cells(run: RunSummary, directory: Path, now: float, bests: int) -> dict[str, str]:
+def _cells(
+    run: RunSummary, directory: Path, now: float, bests: int, shown: list[str]
+) -> dict[str, str]:
     from rich.filesize import decimal
     from rich.markup import escape
 
@@ -120,6 +149,7 @@ def _cells(run: RunSummary, directory: Path, now: float, bests: int) -> dict[str
         state += f": {escape(run.error.partition(':')[0])}"
     limit = f"/{run.max_epoch}" if 0 < run.max_epoch < NO_LIMIT else ""
     best = [f"{key} {value:.5g}" for key, value in run.best.items()][:bests]
+    settings = as_overrides({key: run.settings[key] for key in shown if key in run.settings})
     return {
         "run": f"[bold]{escape(run.directory.resolve().name if name == '.' else name)}[/]",
         "state": state,
@@ -128,6 +158,7 @@ def _cells(run: RunSummary, directory: Path, now: float, bests: int) -> dict[str
         "steps/s": "" if run.steps_per_second is None else f"{run.steps_per_second:.4g}",
         "devices": escape(run.devices),
         "best": escape("  ".join(best)),
+        "settings": escape("  ".join(settings)),
         "size": decimal(run.size),
         "changed": f"{_since(now - run.updated)} ago",
     }

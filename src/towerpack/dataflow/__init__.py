@@ -61,6 +61,7 @@ from towerpack.dataflow.stage.base import ProxyDataFlow, Stage
 from towerpack.dataflow.stage.batch import BatchData
 from towerpack.dataflow.stage.bucket import BatchDataByShape, BucketBatchData
 from towerpack.dataflow.stage.cache import CacheData
+from towerpack.dataflow.stage.class_weight import ClassWeightData
 from towerpack.dataflow.stage.fixed_size import FixedSizeData
 from towerpack.dataflow.stage.map import FilterData, MapData, MapDataComponent, SelectComponent
 from towerpack.dataflow.stage.merge import ConcatData, JoinData, RandomChooseData, RandomMixData
@@ -87,6 +88,7 @@ __all__ = [
     "CSVData",
     "CacheData",
     "CaffeLMDB",
+    "ClassWeightData",
     "ConcatData",
     "CorruptRecord",
     "CurveKeys",

@@ -12,7 +12,7 @@ from towerpack.core.similar import nearest_first
 BALANCED, RESAMPLE = "balanced", "resample"
 ClassWeight = str | Mapping[Any, float] | None
 SHOWN = 8  # classes in a message or a line of the log
-RARE = 0.05  # of the samples: below this share, plain training tends to ignore a class
+RARE = 0.1  # of an equal share: 5% of two classes. Plain training tends to ignore a class below it
 
 
 def as_classes(labels: Any) -> np.ndarray:
@@ -156,3 +156,20 @@ def shown(counts: Mapping[Any, int]) -> str:
     ]
     more = len(counts) - len(kept)
     return ", ".join(parts) + (f" and {more} more" if more else "")
+
+
+def rare_class(counts: Mapping[Any, int]) -> str:
+    """A hint if the smallest class has far less than an equal share of the samples, else ''.
+
+    >>> rare_class({0: 9900, 1: 100}).split(";")[0]
+    'class 1 has 100 of 10,000 samples'
+    >>> rare_class({0: 9000, 1: 1000})
+    ''
+    """
+    total, rarest = sum(counts.values()), min(counts, key=lambda each: counts[each])
+    if counts[rarest] * len(counts) >= RARE * total:
+        return ""
+    return (
+        f"class {rarest} has {counts[rarest]:,} of {total:,} samples; if the model ignores it, "
+        "move the threshold of the decision, or use class_weight='balanced' or 'resample'"
+    )

@@ -278,7 +278,8 @@ def aligned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     if dtype.hasobject:
         return np.empty(shape, dtype)
     size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + ALIGNMENT, np.uint8)
+    # Rows that stay empty are converted too, where not every number is a character.
+    memory = (np.zeros if dtype.kind == "U" else np.empty)(size + ALIGNMENT, np.uint8)
     begin = -memory.ctypes.data % ALIGNMENT
     return memory[begin : begin + size].view(dtype).reshape(shape)
 

@@ -18,8 +18,16 @@ import numpy as np
 
 from towerpack._tensorflow import tf, v1
 from towerpack.core import logger
-from towerpack.dataflow import BatchData, DataFromArrays, DataFromGenerator, MapData, RNGDataFlow
+from towerpack.dataflow import (
+    BalancedData,
+    BatchData,
+    DataFromArrays,
+    DataFromGenerator,
+    MapData,
+    RNGDataFlow,
+)
 from towerpack.dataflow.base import DataFlow, DataFlowTerminated
+from towerpack.dataflow.classes import as_classes
 from towerpack.input_source import InputSource, QueueInput, TFDatasetInput
 
 keras = tf.keras
@@ -111,12 +119,13 @@ def training_data(
     steps: int | None = None,
     shuffle: bool | str = True,
     class_weight: Mapping[int, float] | None = None,
+    resample: bool = False,
     towers: int = 1,
 ) -> Data:
     """What `fit` trains on. Batches are those of Keras, divided over the towers.
 
     A flow of the user's is the exception: each tower gets batches of its own, as everywhere in
-    towerpack.
+    towerpack. With `resample`, each class of the arrays is drawn equally often.
     """
     shuffled = bool(shuffle) and shuffle != "batch"  # a batch's mean does not depend on its order
     if isinstance(x, DataFlow):
@@ -150,10 +159,15 @@ def training_data(
     element = arrays_of(x, y, sample_weight)
     form = Form([element], class_weight)
     columns = leaves(element)
-    size = batch_size or (math.ceil(len(columns[0]) / steps) if steps else BATCH_SIZE)
-    source = DataFromArrays(*columns, shuffle=shuffled, seed=v1.get_seed(1)[0])
-    source.order_is_chosen = not shuffled
-    if len(columns[0]) % size == 0 and size % towers == 0:
+    seed = v1.get_seed(1)[0]
+    source: DataFlow
+    if resample:
+        source = BalancedData(DataFromArrays(*columns), as_classes(element[1]).tolist(), seed=seed)
+    else:
+        source = DataFromArrays(*columns, shuffle=shuffled, seed=seed)
+        source.order_is_chosen = not shuffled
+    size = batch_size or (math.ceil(len(source) / steps) if steps else BATCH_SIZE)
+    if len(source) % size == 0 and size % towers == 0:
         return Data(QueueInput(BatchData(source, size // towers)), form)
     batches = BatchData(source, size, remainder=True)
     return Data(QueueInput(Divided(batches, towers) if towers > 1 else batches), form)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from towerpack._tensorflow import tf
 from towerpack.callbacks import Callback
-from towerpack.callbacks.base import RanksView
 from towerpack.callbacks.batches import batches_of
 from towerpack.callbacks.divided import check_counts, share_of_rank
+from towerpack.callbacks.keras_metrics import add_up, are_sums
 from towerpack.core import logger
 from towerpack.core.cluster import progress
-from towerpack.core.codec import decode, encode
 from towerpack.keras.tower import KerasTower
 
 VALIDATION = "validation_"
@@ -24,29 +21,6 @@ def shown(logs: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """Keras' numbers under the names that they are logged with."""
     named = {"total_loss" if name == "loss" else name: value for name, value in logs.items()}
     return {f"{prefix}{name}": float(value) for name, value in named.items()}
-
-
-def are_sums(variables: Sequence[Any]) -> bool:
-    """Whether the states of metrics on several ranks can be added up."""
-    return all(variable.aggregation == "sum" for variable in variables)
-
-
-def add_up(
-    ranks: RanksView, variables: Sequence[Any], reset: Callable[[], None], count: int, what: str
-) -> list[int]:
-    """Adds the states of metrics on all ranks, in place on the chief; returns the counts of all.
-
-    `reset` sets the states to those of no datapoint. `count` is any number to tell the others.
-    """
-    own = [np.asarray(variable) for variable in variables]
-    everyone = [decode(piece) for piece in ranks.gather(encode([count, own]), what)]
-    reset()
-    if ranks.is_chief:
-        for number, variable in enumerate(variables):
-            first = np.asarray(variable)
-            states = [np.asarray(state[number], np.float64) for _, state in everyone]
-            variable.assign((first + sum(state - first for state in states)).astype(first.dtype))
-    return [found for found, _ in everyone]
 
 
 class MetricsOfRanks(Callback):

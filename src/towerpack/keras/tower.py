@@ -6,10 +6,9 @@ Everything here calls public methods of `keras.Model` (`__call__`, `compute_loss
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from towerpack._tensorflow import tf
@@ -127,7 +126,7 @@ class KerasTower:
         predictions = model(x, training=context.is_training)
         for number, prediction in enumerate(tf.nest.flatten(predictions)):
             tf.identity(prediction, name=f"{PREDICTION}_{number}" if number else PREDICTION)
-        with apart(context.store):
+        with context.store.apart():
             loss = loss_of(model, x, y, predictions, weight, context.is_training)
             # In a replica Keras gives its share of a sum; towers are averaged.
             replicas = tf.distribute.get_strategy().num_replicas_in_sync
@@ -143,7 +142,7 @@ class KerasTower:
         return tf.identity(loss, name=TOTAL_LOSS)
 
     def _run_own_step(self, model: Any, store: VariableStore, x: Any, y: Any, weight: Any) -> Any:
-        with apart(store):
+        with store.apart():
             logs = model.train_step(keras.utils.pack_x_y_sample_weight(x, y, weight))
         self._keep_local(store, model)
         if not isinstance(logs, dict) or not logs:
@@ -228,18 +227,6 @@ def loss_of(model: Any, x: Any, y: Any, predictions: Any, weight: Any, training:
 
 def has_own_step(model: Any) -> bool:
     return type(model).train_step is not keras.Model.train_step
-
-
-@contextlib.contextmanager
-def apart(store: VariableStore) -> Iterator[None]:
-    """While open, variables (of metrics) are made outside of the trace and of the store."""
-
-    def creator(next_creator: Callable[..., Any], **options: Any) -> Any:
-        with tf.init_scope():
-            return next_creator(**options)
-
-    with store.aside(), tf.variable_creator_scope(creator):
-        yield
 
 
 def _check_axes(predictions: Any) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from towerpack._tensorflow import tf
-from towerpack.callbacks import ModelSaver
+from towerpack.callbacks import ClassFrequencies, ModelSaver
 from towerpack.core import logger
 from towerpack.dataflow.base import DataFlow
+from towerpack.dataflow.classes import RESAMPLE, ClassWeight
+from towerpack.keras.classes import counted, weights_and_counts
 from towerpack.keras.data import passes, split, training_data
 from towerpack.keras.events import KerasEvents, log_unfused, separated
 from towerpack.keras.ranks import MetricsOfRanks
@@ -43,7 +45,7 @@ def fit(
     validation_split: float = 0.0,
     validation_data: Any = None,
     shuffle: bool | str = True,
-    class_weight: Mapping[int, float] | None = None,
+    class_weight: ClassWeight = None,
     sample_weight: Any = None,
     initial_epoch: int = 0,
     steps_per_epoch: int | None = None,
@@ -65,6 +67,8 @@ def fit(
         trainer: any trainer of a single cost, `KerasTrainer()` by default. A batch is divided over
             the towers of several devices.
         logdir: the directory of the run: a checkpoint after every epoch, scalars, a report.
+        class_weight: also 'balanced' or 'resample', as in `ClassWeightData`. The latter draws each
+            class of arrays equally often, so that an epoch is longer.
         resume: 'auto' to continue from the latest checkpoint in `logdir`, exactly; or a directory.
     """
     if not getattr(model, "compiled", False):
@@ -75,14 +79,18 @@ def fit(
     check_trainer(trainer)
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = split(x, y, sample_weight, validation_split)
+    weights, counts = weights_and_counts(model, x, y, class_weight)
     data = training_data(
         x, y, sample_weight, model=model, batch_size=batch_size, steps=steps_per_epoch,
-        shuffle=shuffle, class_weight=class_weight, towers=trainer.batches_per_step,
+        shuffle=shuffle, class_weight=weights, resample=class_weight == RESAMPLE,
+        towers=trainer.batches_per_step,
     )  # fmt: skip
-    validation = None
+    validation, classes = None, {"training": counts}
     if validation_data is not None:
         found = passes(validation_data, model=model, batch_size=validation_batch_size or batch_size)
         validation = Validation(found, validation_steps)
+        if isinstance(validation_data, tuple | list) and len(validation_data) > 1:
+            classes["validation"] = counted(model, validation_data[1])
     steps = steps_per_epoch or steps_of_data(data.source, trainer.batches_per_step)
     tower = KerasTower(
         trainer, data.form.signature, data.form.unpack, copies_of(model), lambda m: m.optimizer
@@ -98,6 +106,8 @@ def fit(
         tower.setup(data.source)
         if trainer.ranks.size > 1:
             trainer.register_callback(MetricsOfRanks(tower))
+        if known := {name: found for name, found in classes.items() if found}:
+            trainer.register_callback(ClassFrequencies(class_weight=class_weight, **known))
         events = KerasEvents(
             tower, of_keras, validation,
             validates=lambda epoch: is_due(epoch, validation_freq),

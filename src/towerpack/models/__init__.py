@@ -68,7 +68,7 @@ from towerpack.models.regularize import (
     regularize_cost_from_collection,
 )
 from towerpack.models.shapes import batch_flatten
-from towerpack.models.table import disable_layer_logging, layer_table, log_layer_table
+from towerpack.models.summary import ModelTable, disable_layer_logging, model_summary
 from towerpack.models.variables import VariableHolder
 
 __all__ = [
@@ -103,6 +103,7 @@ __all__ = [
     "Maxout",
     "ModelDesc",
     "ModelDescBase",
+    "ModelTable",
     "MultiHeadAttention",
     "PReLU",
     "PixelShuffle",
@@ -130,8 +131,7 @@ __all__ = [
     "l1_regularizer",
     "l2_regularizer",
     "layer_register",
-    "layer_table",
-    "log_layer_table",
+    "model_summary",
     "regularize_cost",
     "regularize_cost_from_collection",
 ]

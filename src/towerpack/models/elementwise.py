@@ -25,7 +25,7 @@ def Maxout(x: Any, num_unit: int) -> Any:
     return tf.reduce_max(tf.reshape(x, [*kept, channels // num_unit, num_unit]), -1)
 
 
-@layer_register()
+@layer_register(log_shape=True)
 def PReLU(x: Any, init: float = 0.001) -> Any:
     """`x` where it is positive, `alpha * x` elsewhere; `alpha` is one trained number."""
     alpha = v1.get_variable("alpha", [], dtype=x.dtype, initializer=v1.constant_initializer(init))

@@ -125,7 +125,7 @@ class _Averages:
         return output
 
 
-@layer_register()
+@layer_register(log_shape=True)
 def BatchNorm(
     x: Any,
     *,
@@ -182,7 +182,7 @@ def BatchNorm(
     return averages.updated(output, mean, variance)
 
 
-@layer_register()
+@layer_register(log_shape=True)
 def BatchRenorm(
     x: Any,
     rmax: float,
@@ -306,7 +306,7 @@ def _must_synchronize() -> bool:
     return False
 
 
-@layer_register()
+@layer_register(log_shape=True)
 def LayerNorm(
     x: Any,
     *,
@@ -331,7 +331,7 @@ def LayerNorm(
     return affine.normalize(x, mean, variance, epsilon)
 
 
-@layer_register()
+@layer_register(log_shape=True)
 def InstanceNorm(
     x: Any,
     *,
@@ -350,7 +350,7 @@ def InstanceNorm(
     return affine.normalize(x, mean, variance, epsilon)
 
 
-@layer_register()
+@layer_register(log_shape=True)
 def GroupNorm(
     x: Any,
     groups: int = 32,
@@ -389,7 +389,7 @@ def _normal(
     return tf.ensure_shape(tf.reshape(normal, tf.shape(x)), x.shape), mean, variance
 
 
-@layer_register()
+@layer_register(log_shape=True)
 def RMSNorm(
     x: Any, *, epsilon: float = 1e-6, scale: bool = True, gamma_initializer: Any = None
 ) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextvars
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +10,11 @@ from typing import Any
 from towerpack._tensorflow import tf, v1
 from towerpack.models.argscope import Signature, get_arg_scope
 from towerpack.tower import get_current_tower_context
-from towerpack.tower.context import LayerCall, shape_text
+from towerpack.tower.layer_calls import shape_text
 from towerpack.tower.precision import in_layer_precision
 
 # A name has several layers if two modules of a user chose the same name.
 _layers: dict[str, list[Callable[..., Any]]] = {}
-_depth: contextvars.ContextVar[int] = contextvars.ContextVar("layer_depth", default=0)
 RESERVED = "tf"  # LinearWrap(x).tf.<function> reaches TensorFlow
 _OWN = f"{__name__.rpartition('.')[0]}."
 
@@ -99,22 +98,17 @@ class _Layer:
         name, x, rest = self._split(args)
         if name is None:
             return self.in_open_scope(x, *rest, **kwargs)
-        with v1.variable_scope(name):
-            token = _depth.set(_depth.get() + 1)
+        context = get_current_tower_context()
+        recorded = context.layer_calls.call(self.name, x) if context and self.log_shape else None
+        with recorded or contextlib.nullcontext() as record, v1.variable_scope(name):
             try:
                 output = self.in_open_scope(x, *rest, **kwargs)
             except Exception as error:
                 error.add_note(f"in layer {self.name}({name!r}) on input {shape_text(x)}")
                 raise
-            finally:
-                _depth.reset(token)
             result = _named_output(output)
-            path = v1.get_variable_scope().name
-        context = get_current_tower_context()
-        # Once per model and not once per trace: only the first training tower records its layers.
-        if self.log_shape and _depth.get() == 0 and context and context.is_main_training_tower:
-            call = LayerCall(self.name, shape_text(x), shape_text(result))
-            context.store.layers.setdefault(path, call)
+            if record is not None:
+                record.complete(v1.get_variable_scope().name, result)
         return result
 
     def in_open_scope(self, x: Any, *args: Any, **kwargs: Any) -> Any:

@@ -87,6 +87,9 @@ class MonitorBase:
     def process_hyperparameters(self, values: Mapping[str, Any]) -> None:
         """Values are bool, int, float or str. It is called before the first step."""
 
+    def process_classes(self, name: str, counts: Mapping[str, int], note: str) -> None:
+        """How many samples of a set, such as 'training', each class has; `note` is for people."""
+
     def process_graph(self, graph: Callable[[], bytes]) -> None:
         """`graph()` returns the serialized `GraphDef`; it may be slow, and may run in a thread."""
 
@@ -229,6 +232,11 @@ class Monitors:
             for name, value in values.items()
         }
         self._each(lambda m: m.process_hyperparameters(plain))
+
+    def put_classes(self, name: str, counts: Mapping[Any, int], note: str = "") -> None:
+        """Puts how many samples of a set, such as 'training', each class has."""
+        plain = {str(each): int(count) for each, count in counts.items()}
+        self._each(lambda m: m.process_classes(name, plain, note))
 
     def put_graph(self, graph: bytes | Callable[[], bytes]) -> None:
         """Puts a serialized `GraphDef`, or a function that returns it, which a thread may call."""

@@ -17,6 +17,7 @@ import msgspec
 
 from towerpack.core import logger
 from towerpack.core.files import atomic_file
+from towerpack.core.plain_settings import differing_keys, flat
 from towerpack.monitor.base import MonitorBase, RunInfo
 from towerpack.monitor.environment import environment, process_identity
 from towerpack.monitor.files import GrowingFile
@@ -39,9 +40,10 @@ class RunRecord(MonitorBase):
     """Keeps `run.json` and `times.jsonl` in the run's directory, for `towerpack runs` and `report`.
 
     `run.json` holds the command, configuration and environment of the run, its progress (state,
-    epoch, step, speed), and the smallest, largest and last value of each scalar. It is replaced as
-    a whole at the end and after every epoch, but at most once a second. `times.jsonl` has a line
-    for each epoch with its times and the verdict. A resumed run continues both.
+    epoch, step, speed), the classes of its data, and the smallest, largest and last value of each
+    scalar. It is replaced as a whole at the end and after every epoch, but at most once a second.
+    `times.jsonl` has a line for each epoch with its times and the verdict. A resumed run continues
+    both.
 
     The state is `running`, `finished`, `interrupted` (Ctrl-C, SIGTERM) or `failed`. A reader of
     `running` should check with `environment.is_alive` that the process still exists.
@@ -77,6 +79,9 @@ class RunRecord(MonitorBase):
         self._directory = run.required_directory()
         now = time.time()
         before = _earlier_facts(self._directory) if run.continues else None
+        configuration = plain(run.configuration)
+        if before:
+            _log_changes(before, {"configuration": configuration})
         # The last `run.json` may be older than the checkpoint, or contain later values, which will
         # be logged again. So the points of scalars come from the records of all steps.
         earlier = earlier_records(self._directory / JSONWriter.LINES, run)
@@ -97,7 +102,8 @@ class RunRecord(MonitorBase):
             "verdict": "",
             "scalars": points_of(earlier) or (before or {}).get("scalars", {}),
             "hyperparameters": before["hyperparameters"] if before else {},
-            "configuration": plain(run.configuration),
+            "classes": (before or {}).get("classes", {}),
+            "configuration": configuration,
             "environment": environment(),
             "devices": list(run.devices),
         }
@@ -114,6 +120,10 @@ class RunRecord(MonitorBase):
 
     def process_hyperparameters(self, values: Mapping[str, Any]) -> None:
         self._facts["hyperparameters"] |= plain(values)
+
+    def process_classes(self, name: str, counts: Mapping[str, int], note: str) -> None:
+        # A list keeps the order of the classes in the page's script, too.
+        self._facts["classes"][name] = {"counts": [*counts.items()], "note": note}
 
     def process_times(self, times: EpochTimes, verdict: str, step: int, epoch: int) -> None:
         self._facts["verdict"] = verdict or self._facts["verdict"]
@@ -177,6 +187,27 @@ def _earlier_facts(directory: Path) -> dict[str, Any] | None:
         logger.warning("%s; it was renamed to %s, and a new record begins", error, aside)
         return None
     return facts
+
+
+def settings_of(facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The settings in the configuration of a run; None if it has none."""
+    configuration = facts.get("configuration")
+    settings = configuration.get("settings") if isinstance(configuration, dict) else None
+    return settings if isinstance(settings, dict) else None
+
+
+def _log_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    before, now = flat(settings_of(before) or {}), flat(settings_of(now) or {})
+    changes = [
+        f"{key} from {before.get(key, 'absent')!r} to {now.get(key, 'absent')!r}"
+        for key in differing_keys([before, now])
+    ]
+    if changes:
+        logger.warning(
+            "this run continues with changed settings: %s. What the checkpoint contains, such as a "
+            "learning rate in a variable, stays as it was",
+            ", ".join(changes),
+        )
 
 
 def note_point(

@@ -38,14 +38,19 @@ def render_page(runs: Sequence[dict[str, Any]], live: bool = False) -> str:
     A `live` page fetches new data from its server; see `serve_report`.
     """
     title = " · ".join(run["name"] for run in runs)
-    data = json.dumps(page_data(runs) | {"live": live}, allow_nan=False, separators=(",", ":"))
+    return fill_page(title, page_data(runs) | {"live": live}, SCRIPTS)
+
+
+def fill_page(title: str, data: dict[str, Any], scripts: Sequence[str]) -> str:
+    """The page with a title, these scripts, and the data that they show."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     parts = {
         "POLICY": POLICY,
         "TITLE": html.escape(f"{title} – towerpack"),
         "STYLE": _file("style.css"),
         # `</script>` or `<!--` in a name must not end the block; in JSON, < may be written so.
-        "DATA": data.replace("<", "\\u003c"),
-        "SCRIPT": "\n".join(_file(name) for name in SCRIPTS),
+        "DATA": text.replace("<", "\\u003c"),
+        "SCRIPT": "\n".join(_file(name) for name in scripts),
     }
     page = _file("page.html")
     pieces = page.split("@@")  # text, name, text, name, ..., text

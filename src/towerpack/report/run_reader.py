@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from towerpack.core.optional import require
+from towerpack.core.plain_settings import flat
 from towerpack.dataflow.statistics import StageCost
 from towerpack.monitor import (
     CallbackCost,
@@ -26,6 +27,7 @@ from towerpack.monitor import (
 from towerpack.monitor.environment import available_cores
 from towerpack.monitor.files import FILE_MARK, read_event_records
 from towerpack.monitor.json_writer import WHEN
+from towerpack.monitor.run_record import settings_of
 from towerpack.monitor.verdict import costly_straggler
 from towerpack.report.runs import current_state, devices_of, direction, headline
 
@@ -58,6 +60,7 @@ def read_run(directory: str | Path) -> dict[str, Any]:
         "directory": str(directory),
         "state": current_state(facts),
         "facts": facts or {},
+        "settings": flat(settings_of(facts or {}) or {}),
         "devices": devices_of(facts) if facts else "",
         "curves": {name: _curve(records, name) for name in names},
         "headline": [{"name": name, "better": direction(name)} for name in shown_first],

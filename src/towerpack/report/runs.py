@@ -6,14 +6,15 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from towerpack.core import logger
+from towerpack.core.plain_settings import flat
 from towerpack.monitor import JSONWriter, RunRecord
 from towerpack.monitor.environment import is_alive
-from towerpack.monitor.run_record import points_of
+from towerpack.monitor.run_record import points_of, settings_of
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class RunSummary:
     size: int  # bytes of all its files
     devices: str = ""
     error: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)  # by their dotted keys
 
 
 def find_runs(directory: str | Path) -> list[RunSummary]:
@@ -70,6 +72,7 @@ def _summary(directory: Path) -> RunSummary:
         size=_size(directory),
         devices=devices_of(facts),
         error=facts["error"],
+        settings=flat(settings_of(facts) or {}),
     )
 
 

@@ -90,6 +90,10 @@ class TowerEstimator(BaseEstimator):
         """By what the validation rows are stratified."""
         return None
 
+    def _resampled(self, rows: Rows, rng: np.random.RandomState) -> Rows:
+        """The rows to train on, of those that are not held out."""
+        return rows
+
     def _score_of(self, logits: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
         """How good logits are, for early stopping."""
         raise NotImplementedError
@@ -127,6 +131,7 @@ class TowerEstimator(BaseEstimator):
         if self.early_stopping:
             kept, others = self._split(targets, rng)
             rows, held_out = rows.at(kept), rows.at(others)
+        rows = self._resampled(rows, rng)
         trainer = checked_trainer(self.trainer)
         source = Epochs(
             rows,

@@ -14,6 +14,7 @@ from towerpack.tower.keras_layers import (
     state_of_later_tower,
     synchronized_layers,
 )
+from towerpack.tower.layer_calls import LayerCalls
 from towerpack.tower.store import VariableStore
 from towerpack.tower.varreplace import call_layer
 
@@ -37,22 +38,6 @@ class Summary(NamedTuple):
     kind: str
     name: str
     tensor: Any
-
-
-class LayerCall(NamedTuple):
-    """A call of a layer of towerpack or Keras, for the table of layers."""
-
-    kind: str
-    input: str
-    output: str
-    variables: frozenset[str] | None = None  # None: those whose names begin with the layer's
-
-
-def shape_text(x: Any) -> str:
-    """The shape of a tensor, or those of several, as the table shows it."""
-    if isinstance(x, list | tuple):
-        return "[" + ", ".join(map(shape_text, x)) + "]"
-    return str(x.shape.as_list()) if tf.is_tensor(x) and x.shape.rank is not None else "[?]"
 
 
 class TowerContext:
@@ -93,6 +78,7 @@ class TowerContext:
         self.at_end: list[Callable[[], None]] = []
         self.names_used = 0
         self.seeds_used = 0
+        self.layer_calls = LayerCalls()
         self._stack = contextlib.ExitStack()
 
     @property
@@ -127,9 +113,10 @@ class TowerContext:
             raise RuntimeError(
                 f"another tower is being built ({_current.context!r}); tower contexts do not nest"
             )
+        self.layer_calls = LayerCalls()
         with self._stack as stack:
             stack.enter_context(fresh_layer_names())
-            stack.enter_context(layer_calls_through(self._call_layer))
+            stack.enter_context(layer_calls_through(self._call_layer, self._record_part))
             number = self.index + (self.total if self.repeated else 0)
             if number:
                 stack.enter_context(state_of_later_tower(number, self.updates_state))
@@ -157,11 +144,27 @@ class TowerContext:
             )
         if kwargs.get("training") is None:
             kwargs = {**kwargs, "training": self.is_training}
-        outputs = call_layer(layer, call, args, kwargs, self.store)
-        self.store.adopt_layer(layer)
-        if self.is_main_training_tower:
-            _record_keras_layer(self.store, layer, args, outputs)
+        with self._recorded(layer, args) as record:
+            outputs = call_layer(layer, call, args, kwargs, self.store)
+            self.store.adopt_layer(layer)
+            if record is not None:
+                name = f"{_variable_scope(layer, self.store)}/{layer.name}".lstrip("/")
+                record.complete(name, outputs, [v.value for v in layer.variables])
         return outputs
+
+    def _record_part(
+        self, layer: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Records the call of a layer by a Keras model that the tower called."""
+        with self._recorded(layer, args) as record:
+            outputs = call(*args, **kwargs)
+            if record is not None:
+                record.complete(layer.name, outputs, [v.value for v in layer.variables])
+        return outputs
+
+    def _recorded(self, layer: Any, args: Any) -> Any:
+        x = args[0] if len(args) == 1 else list(args)
+        return self.layer_calls.call(type(layer).__name__, x, isinstance(layer, tf.keras.Model))
 
     def _run_at_end(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
@@ -192,25 +195,10 @@ def get_current_tower_context() -> TowerContext | None:
     return getattr(_current, "context", None)
 
 
-def _record_keras_layer(store: VariableStore, layer: Any, args: Any, outputs: Any) -> None:
-    """Records a call of a Keras layer, unless all its variables belong to recorded layers."""
-    owned = [v for v in layer.variables if isinstance(v.value, tf.Variable)]
-    paths = {store.name_of(v.value): v.path for v in owned}
-    name = f"{_variable_scope(paths)}/{layer.name}".lstrip("/")
-    known = {variable for call in store.layers.values() for variable in call.variables or ()}
-    if known.issuperset(paths) if paths else name in store.layers:
-        return
-    unique, number = name, 1
-    while unique in store.layers:
-        unique, number = f"{name}_{number}", number + 1
-    first = args[0] if len(args) == 1 else list(args)
-    store.layers[unique] = LayerCall(
-        type(layer).__name__, shape_text(first), shape_text(outputs), frozenset(paths)
-    )
-
-
-def _variable_scope(paths: dict[str, str]) -> str:
+def _variable_scope(layer: Any, store: VariableStore) -> str:
     """The variable scope of a Keras layer: the part of a name before the path that Keras gives."""
-    for name, path in paths.items():
-        return name.removesuffix(path).rstrip("/") if name.endswith(path) else ""
+    for variable in layer.variables:
+        if isinstance(variable.value, tf.Variable):
+            name, path = store.name_of(variable.value), variable.path
+            return name.removesuffix(path).rstrip("/") if name.endswith(path) else ""
     return v1.get_variable_scope().name

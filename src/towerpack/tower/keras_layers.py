@@ -67,25 +67,31 @@ def keras_global_state() -> ModuleType | None:
 
 
 @contextlib.contextmanager
-def layer_calls_through(handler: Handler) -> Iterator[None]:
+def layer_calls_through(handler: Handler, inner: Handler) -> Iterator[None]:
     """While open, `handler` makes each outermost call of a Keras layer in this thread.
 
-    Calls with symbolic inputs, which build a functional model, and calls of layers by layers are
-    left to Keras.
+    `inner` makes the calls of layers by layers. Calls with symbolic inputs, which build a
+    functional model, are left to Keras.
     """
     with _installing:
         _wrap(tf.keras.Layer, "__call__", _handled_call)
-    with _handled_by(handler):
-        yield
+    _local.inner = inner
+    try:
+        with _handled_by(handler):
+            yield
+    finally:
+        _local.inner = None
 
 
 def _handled_call(original: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
     handler = getattr(_local, "handler", None)
-    if handler is None or handler is _left_to_keras:
+    if handler is None:
         return original(layer, *args, **kwargs)
     if is_symbolic((args, kwargs)):
         with _handled_by(None):
             return original(layer, *args, **kwargs)
+    if handler is _left_to_keras:
+        return _local.inner(layer, functools.partial(original, layer), args, kwargs)
     with _handled_by(_left_to_keras):
         return handler(layer, functools.partial(original, layer), args, kwargs)
 

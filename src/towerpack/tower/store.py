@@ -35,7 +35,6 @@ class VariableStore:
         self.creating = False  # whether a variable is being created whose name is known already
         self.unbuilt: list[str] = []  # Keras objects whose variables do not exist yet
         self.summary_names: list[str] = []
-        self.layers: dict[str, Any] = {}  # a `LayerCall` for each layer of the first training tower
         self.rates: dict[str, float] = {}  # the learning rates that optimizers requested
         self.unmatched: set[str] = set()  # patterns of `regularize_cost` that match no variable
         self.plain_counts: dict[str, int] | None = None  # see StoreScope.check_counts
@@ -72,6 +71,17 @@ class VariableStore:
             yield
         finally:
             self.creating = before
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """While open, variables (of metrics) are created outside of the trace and of the store."""
+
+        def creator(next_creator: Callable[..., Any], **options: Any) -> Any:
+            with tf.init_scope():
+                return next_creator(**options)
+
+        with self.aside(), tf.variable_creator_scope(creator):
+            yield
 
     @functools.cached_property
     def seed(self) -> int:
@@ -188,6 +198,10 @@ class VariableStore:
         old = self.name_of(variable)
         if name not in self.variables:
             self.variables = {name if k == old else k: v for k, v in self.variables.items()}
+
+    def leave_out(self, variable: Any) -> None:
+        """Leaves a variable of the store out of checkpoints."""
+        self._local.add(self.name_of(variable))
 
     def adopt_all(self, variables: Iterable[Any]) -> None:
         """Adds variables under their own names, except those that the store has already.

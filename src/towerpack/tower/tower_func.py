@@ -8,6 +8,7 @@ from typing import Any
 
 from towerpack._tensorflow import tf, v1
 from towerpack.tower.context import get_current_tower_context
+from towerpack.tower.layer_calls import operation_number
 
 
 def get_op_tensor_name(name: str) -> tuple[str, str]:
@@ -25,10 +26,12 @@ class TowerTensorHandle:
 
     def __init__(self, context: Any, signature: Sequence[Any], inputs: Sequence[Any], output: Any):
         self.context, self.is_training = context, context.is_training
+        self.signature = list(signature)
         self.inputs, self.output, self.outputs = list(inputs), output, output
         self._inputs_by_name = {spec.name: x for spec, x in zip(signature, inputs, strict=True)}
         # The graph that the tower was traced into; None for one that ran eagerly.
         self.graph = None if tf.executing_eagerly() else v1.get_default_graph()
+        self.operations = range(0)  # of the graph: those that the tower function added
 
     def get_tensor(self, name: str) -> Any:
         """The tensor with that name. The name of an input gives the input itself."""
@@ -121,6 +124,7 @@ class TowerFunc:
                 f"the tower takes {len(self.signature)} inputs {self.input_names}, received "
                 f"{len(inputs)}"
             )
+        first = operation_number()
         try:
             output = self.func(*inputs)
         except tf.errors.OperatorNotAllowedInGraphError as error:
@@ -131,6 +135,7 @@ class TowerFunc:
             )
             raise
         handle = TowerTensorHandle(context, self.signature, inputs, output)
+        handle.operations = range(first, operation_number())
         self._handles[context.name, context.is_training] = handle  # a new trace replaces the old
         return handle
 

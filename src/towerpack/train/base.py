@@ -11,6 +11,7 @@ from towerpack.callbacks import (
     Callbacks,
     GraphSummary,
     MergeAllSummaries,
+    ModelSummary,
     MovingAverageSummary,
     ProgressBar,
     StopTraining,
@@ -42,7 +43,8 @@ from towerpack.train.run_directory import move_earlier_run
 
 def DEFAULT_CALLBACKS() -> list[Callback]:
     """The callbacks that every run gets unless `extra_callbacks` says otherwise."""
-    return [MovingAverageSummary(), ProgressBar(), MergeAllSummaries(), GraphSummary()]
+    averages, summaries = MovingAverageSummary(), MergeAllSummaries()
+    return [averages, ProgressBar(), summaries, GraphSummary(), ModelSummary()]
 
 
 def DEFAULT_MONITORS() -> list[MonitorBase]:

@@ -158,7 +158,7 @@ class StepBuilder:
             trainer.copies.check_own(index, tape.watched_variables())
             context.store.adopt_all(tape.watched_variables())
             objectives = trainer.objectives(handle)
-            gradients = [self._gradients(tape, objective) for objective in objectives]
+            gradients = [self.gradients(tape, objective) for objective in objectives]
             averaged = trainer.replication.average(
                 [[gradient for gradient, _ in pairs] for pairs in gradients], open_size(inputs)
             )
@@ -246,7 +246,7 @@ class StepBuilder:
             with self.trainer.variables_on(index):
                 towers[index].apply()
 
-    def _gradients(self, tape: Any, objective: Objective) -> list[tuple[Any, Any]]:
+    def gradients(self, tape: Any, objective: Objective) -> list[tuple[Any, Any]]:
         """The gradients of one objective by variable, times the trainer's loss scale."""
         cost, weights = objective.cost, list(objective.weights)
         loss_scale = self.trainer.loss_scale

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from towerpack.callbacks import Callback, Callbacks
 from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
 from towerpack.core.cluster import is_chief
+from towerpack.core.plain_settings import plain_settings
 from towerpack.core.tracebacks import folds_traceback
 from towerpack.dataflow.base import DataFlow
 from towerpack.input_source import InputSource, apply_default_prefetch
 from towerpack.models import ModelDesc
 from towerpack.monitor import MonitorBase
+from towerpack.monitor.run_record import plain
 from towerpack.train.resume import AUTO, find_old_run, find_run
 
 
@@ -48,6 +51,7 @@ class TrainConfig:
     max_epoch: int = 99999
     resume: str | Path | None = None
     optimizer: Any = None
+    settings: Any = None
 
     def __post_init__(self) -> None:
         if (self.dataflow is None) == (self.data is None):
@@ -159,6 +163,8 @@ def launch_train_with_config(config: TrainConfig, trainer: Any) -> None:
         if run is not None:
             trainer.store.seed = run.seed
         trainer.run_configuration = {"model": type(model).__name__, "data": describe(source)}
+        if config.settings is not None:
+            trainer.run_configuration["settings"] = settings_as_data(config.settings)
         trainer.setup_graph(model.input_signature, source, model.build_graph, config.make_optimizer)
         trainer.train_with_defaults(
             callbacks=config.callbacks,
@@ -169,6 +175,14 @@ def launch_train_with_config(config: TrainConfig, trainer: Any) -> None:
             starting_epoch=config.starting_epoch,
             session_init=run or config.session_init,
         )
+
+
+def settings_as_data(settings: Any) -> Any:
+    if dataclasses.is_dataclass(settings):
+        return plain(plain_settings(settings))
+    if isinstance(settings, Mapping):
+        return plain(settings)
+    raise TypeError(f"expected a dataclass or a dict as settings, received {settings!r}")
 
 
 def describe(source: InputSource) -> str:

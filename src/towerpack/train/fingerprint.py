@@ -43,6 +43,7 @@ def facts(trainer: TowerTrainer, step: Any) -> dict[str, Any]:
         "deterministic operations": op_determinism_enabled(),
         "towers of a rank": trainer.replication.count,
         "data": describe_data(trainer.input_source),
+        "settings": trainer.run_configuration.get("settings"),
         "variables": [f"{name} {v.dtype.name} {v.shape.as_list()}" for name, v in variables],
         "collectives of a step": _collectives(step),
     }

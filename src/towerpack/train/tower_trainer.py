@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from towerpack._tensorflow import tf
-from towerpack.callbacks import StopTraining
+from towerpack.callbacks import ClassFrequencies, StopTraining
 from towerpack.checkpoint import ModelLoader
 from towerpack.core import logger
 from towerpack.dataflow.base import DataFlow
 from towerpack.dataflow.source.stored import log_fixed_order
+from towerpack.dataflow.stage.class_weight import known_classes
 from towerpack.input_source.base import InputSource
 from towerpack.input_source.buffer import Batches
-from towerpack.models import log_layer_table
 from towerpack.models.regularize import CalledTooEarly
 from towerpack.optimizer import Optimizer, as_optimizer
 from towerpack.tower import (
@@ -112,6 +112,9 @@ class TowerTrainer(Trainer):
         self.input_source = input
         if isinstance(flow := getattr(input, "flow", None), DataFlow):
             log_fixed_order(flow)
+            if classes := known_classes(flow):
+                counts, class_weight = classes
+                self.register_callback(ClassFrequencies(training=counts, class_weight=class_weight))
         # None if the program has set a seed, or the run that is resumed has one.
         draws = self.is_chief and "seed" not in vars(self.store)
         seed = self.ranks.from_chief(drawn_seed() if draws else None)
@@ -153,7 +156,6 @@ class TowerTrainer(Trainer):
         if self.ranks.size > 1:
             self.ranks.check_same(facts(self, step))
         self.autotune = self.make_autotune(step)
-        log_layer_table(self.store)
         weights, frozen = self.store.trainable(), self.store.frozen()
         parameters = sum(variable.shape.num_elements() for variable in weights.values())
         also = f"; {len(frozen)} are frozen" if frozen else ""

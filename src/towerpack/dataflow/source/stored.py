@@ -128,6 +128,10 @@ class DataFromArrays(ShuffledSource):
     def __len__(self) -> int:
         return len(self.arrays[0])
 
+    def columns(self) -> Any:
+        """The arrays, by their position or key in a datapoint."""
+        return self._datapoint(self.arrays)
+
     def _datapoint(self, components: Sequence[Any]) -> Any:
         if self.keys is None:
             return list(components)

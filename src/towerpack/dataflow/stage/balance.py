@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from towerpack.core.progress import Progress
 from towerpack.dataflow.base import DataFlow
 from towerpack.dataflow.epoch import Epoch
 from towerpack.dataflow.functions import component
+from towerpack.dataflow.source.stored import DataFromArrays
 from towerpack.dataflow.stage.base import RandomOrderStage, require_fixed_order
 
 MODES = ("over", "under")
@@ -70,10 +72,8 @@ class BalancedData(RandomOrderStage):
 
 
 def _labels(ds: DataFlow, label: Any) -> list[Any]:
-    if callable(label):
-        return [_hashable(label(datapoint)) for datapoint in _datapoints(ds)]
-    if isinstance(label, int | str):
-        return [_hashable(component(datapoint, label)) for datapoint in _datapoints(ds)]
+    if callable(label) or isinstance(label, int | str):
+        return [_hashable(value) for value in read_labels(ds, label, whole=True)]
     labels = [_hashable(value) for value in label]
     if len(labels) != ds.num_indices():
         raise ValueError(
@@ -82,16 +82,33 @@ def _labels(ds: DataFlow, label: Any) -> list[Any]:
     return labels
 
 
-def _datapoints(ds: DataFlow) -> Iterable[Any]:
-    for start in range(0, ds.num_indices(), LABEL_CHUNK):
-        indices = range(start, min(start + LABEL_CHUNK, ds.num_indices()))
-        for index, datapoint in zip(indices, ds.read(indices, Epoch()), strict=True):
-            if datapoint is None:
-                raise ValueError(
-                    f"BalancedData cannot know the label of datapoint {index}, which "
-                    f"{ds.label()} drops; balance first, then drop"
-                )
-            yield datapoint
+def read_labels(
+    ds: DataFlow, label: int | str | Callable[[Any], Any], whole: bool = False
+) -> Sequence[Any] | np.ndarray:
+    """The label of each datapoint: a column of arrays; otherwise all are read, in epoch 0.
+
+    Those of arrays are in the order of the storage. Dropped datapoints are left out, or are an
+    error if the `whole` flow must have labels.
+    """
+    if isinstance(ds, DataFromArrays) and not callable(label):
+        return np.asarray(component(ds.columns(), label))
+    labels = []
+    size = ds.num_indices()
+    with Progress(size, f"reading the labels of {ds.label()}") as bar:
+        for start in range(0, size, LABEL_CHUNK):
+            indices = range(start, min(start + LABEL_CHUNK, size))
+            for index, datapoint in zip(indices, ds.read(indices, Epoch()), strict=True):
+                if datapoint is not None:
+                    labels.append(
+                        label(datapoint) if callable(label) else component(datapoint, label)
+                    )
+                elif whole:
+                    raise ValueError(
+                        f"BalancedData cannot know the label of datapoint {index}, which "
+                        f"{ds.label()} drops; balance first, then drop"
+                    )
+            bar.update(len(indices))
+    return labels
 
 
 def _hashable(value: Any) -> Any:

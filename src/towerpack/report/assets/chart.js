@@ -28,13 +28,15 @@ class Chart {
   constructor(title, lines, page) {
     Object.assign(this, { title, lines, page });
     this.legend = el("div", { class: "legend" });
-    this.canvas = svg("svg", { height: HEIGHT, role: "img", "aria-label": `curve of ${title}` });
+    this.canvas = svg("svg", { height: this.height, role: "img", "aria-label": `curve of ${title}` });
     this.tip = el("div", { class: "tip", hidden: true });
     this.node = el("div", { class: "card chart", "data-chart": title }, el("h3", {}, title), this.legend, this.canvas, this.tip);
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("pointerdown", (event) => this.point(event));
     this.canvas.addEventListener("pointerleave", () => page.hover(null, null));
   }
+
+  get height() { return HEIGHT; }
 
   visible() {
     return this.lines.filter((line) => !this.page.hidden.has(line.run));
@@ -55,7 +57,7 @@ class Chart {
     if (this.logarithmic) ys = ys.filter((v) => v > 0);
     if (!ys.length) {
       this.scaleX = null;
-      this.canvas.append(svg("text", { x: this.width / 2, y: HEIGHT / 2, "text-anchor": "middle" }, "no finite value"));
+      this.canvas.append(svg("text", { x: this.width / 2, y: this.height / 2, "text-anchor": "middle" }, "no finite value"));
       return;
     }
     this.setScales(Math.min(...xs), Math.max(...xs), ys.reduce((a, b) => Math.min(a, b)), ys.reduce((a, b) => Math.max(a, b)));
@@ -67,7 +69,7 @@ class Chart {
 
   setScales(x0, x1, y0, y1) {
     if (x0 === x1) { x0 -= 1; x1 += 1; }
-    const right = this.width - MARGIN.right, bottom = HEIGHT - MARGIN.bottom;
+    const right = this.width - MARGIN.right, bottom = this.height - MARGIN.bottom;
     this.scaleX = (x) => MARGIN.left + ((x - x0) / (x1 - x0)) * (right - MARGIN.left);
     if (this.logarithmic) {
       if (y0 === y1) { y0 /= 2; y1 *= 2; }
@@ -84,7 +86,7 @@ class Chart {
 
   drawAxes() {
     const { x0, x1, y0, y1 } = this.range;
-    const bottom = HEIGHT - MARGIN.bottom;
+    const bottom = this.height - MARGIN.bottom;
     for (const y of this.logarithmic ? logTicks(y0, y1) : ticks(y0, y1, 4)) {
       const at = this.scaleY(y);
       this.canvas.append(
@@ -94,7 +96,7 @@ class Chart {
     }
     this.canvas.append(svg("line", { class: "axis", x1: MARGIN.left, x2: this.width - MARGIN.right, y1: bottom, y2: bottom }));
     for (const x of ticks(x0, x1, this.width / 72).filter((x) => Number.isInteger(x))) {
-      this.canvas.append(svg("text", { x: this.scaleX(x), y: HEIGHT - 5, "text-anchor": "middle" }, formatTick(x)));
+      this.canvas.append(svg("text", { x: this.scaleX(x), y: this.height - 5, "text-anchor": "middle" }, formatTick(x)));
     }
   }
 
@@ -142,7 +144,7 @@ class Chart {
     if (!found.length) return;
     const closest = found.reduce((a, b) => (Math.abs(a.line.x[a.i] - x) <= Math.abs(b.line.x[b.i] - x) ? a : b));
     const at = this.scaleX(closest.line.x[closest.i]);
-    this.front.append(svg("line", { class: "cross", x1: at, x2: at, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));
+    this.front.append(svg("line", { class: "cross", x1: at, x2: at, y1: MARGIN.top, y2: this.height - MARGIN.bottom }));
     for (const { line, i } of found) {
       const y = this.scaleY(line.y[i]);
       if (y !== null) this.front.append(svg("circle", { class: "mark", cx: this.scaleX(line.x[i]), cy: y, r: 4.5, fill: line.colour }));

@@ -37,6 +37,7 @@ class Page {
       this.toolbar(),
       this.curves(),
       this.section("Time and data flow", "load: the share of the time that a process spends in a stage", runs.flatMap((run) => [run.times.length ? this.keep(new TimeBars(run, this)) : null, this.stack(ranksCard(run, this.several), stagesCard(run, this.several), callbacksCard(run, this.several))]), "pair"),
+      this.section("Classes", "how often each occurs", runs.flatMap((run) => classesCards(run, this.several)), "pair"),
       this.section("Checkpoints", "", runs.map((run) => checkpointsCard(run, this.several, this.data.made))),
       this.section("Pictures", "", runs.flatMap((run) => run.images.map((image) => pictureCard(run, image, this.several))), "pictures"),
       this.section("About", "", runs.flatMap((run) => this.about(run))),
@@ -66,13 +67,7 @@ class Page {
     const command = this.several ? null : run.facts.command;
     return el("header", { class: "row spread" },
       el("div", {}, el("div", { class: "row" }, el("h1", {}, title), pill), command ? el("div", { class: "soft", style: "overflow-wrap:anywhere" }, command) : null),
-      el("button", { "aria-label": "light or dark", onclick: () => this.toggleTheme() }, "◐"));
-  }
-
-  toggleTheme() {
-    const root = document.documentElement;
-    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.dataset.theme = dark ? "light" : "dark";
+      el("button", { "aria-label": "light or dark", onclick: () => toggleTheme() }, "◐"));
   }
 
   toolbar() {
@@ -144,10 +139,12 @@ class Page {
   about(run) {
     const name = this.several ? `${run.name}: ` : "";
     const { facts: known } = run;
+    const { settings, ...configuration } = known.configuration || {}; // settings have their own card
     const sessions = Object.fromEntries((known.sessions || []).map((x, i) => [`session ${i + 1}`, `${x.state}, from epoch ${x.from_epoch}, step ${x.from_step}, ${new Date(x.started * 1000).toLocaleString("en-GB")}`]));
     return [
       facts(`${name}hyperparameters`, known.hyperparameters, !this.several),
-      facts(`${name}configuration`, known.configuration, !this.several),
+      facts(`${name}settings`, run.settings, !this.several),
+      facts(`${name}configuration`, configuration, !this.several),
       facts(`${name}environment`, { ...known.environment, ...(known.devices && known.devices.length ? { devices: known.devices.join("\n") } : {}) }),
       facts(`${name}sessions`, { directory: run.directory, command: known.command || "–", ...sessions }),
     ];

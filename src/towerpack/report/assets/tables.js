@@ -1,4 +1,4 @@
-// Everything but curves: tiles, stages, checkpoints, pictures, configuration.
+// Everything but curves: tiles, stages, checkpoints, pictures, configuration, the theme.
 
 function bestOf(run, name, better) {
   const curve = run.curves[name];
@@ -71,20 +71,24 @@ function comparison(page) {
     const values = bests.map((row) => row[i]).filter(Boolean).map((x) => x.value);
     return better[name] === "min" ? Math.min(...values) : Math.max(...values);
   });
+  const settings = page.data.runs.map((run) => run.settings).filter((x) => Object.keys(x).length);
+  const text = (value) => (value === undefined ? "–" : typeof value === "string" ? value : JSON.stringify(value));
+  const differing = [...new Set(settings.flatMap(Object.keys))].filter((key) => settings.some((x) => text(x[key]) !== text(settings[0][key])));
   const rows = page.data.runs.map((run, r) => [
     el("span", { class: "row" }, el("i", { class: "dot", style: `background:${page.colour(run)}` }), el("b", {}, run.name)),
     el("span", { class: `pill ${run.state}` }, run.state),
+    ...differing.map((key) => text(run.settings[key])),
     run.facts.epoch === undefined ? "–" : `${run.facts.epoch}${run.facts.max_epoch > 0 && run.facts.max_epoch < 10000 ? ` / ${run.facts.max_epoch}` : ""}`,
     run.facts.steps_per_second ? formatNumber(run.facts.steps_per_second) : "–",
     run.devices || "–",
     formatSeconds(duration(run)),
     ...bests[r].map((best, i) => (best ? el(best.value === winner[i] ? "b" : "span", {}, formatNumber(best.value)) : "–")),
   ]);
-  return el("div", { class: "card", style: "margin-top:20px" }, table(["run", "state", "#epoch", "#steps/s", "devices", "#time", ...names.map((name) => `#best ${name}`)], rows));
+  return el("div", { class: "card", style: "margin-top:20px" }, table(["run", "state", ...differing, "#epoch", "#steps/s", "devices", "#time", ...names.map((name) => `#best ${name}`)], rows));
 }
 
-function loadBar(share, kind = "") {
-  return el("div", { class: "load" }, el("div", { class: "track" }, el("i", { class: kind, style: `width:${100 * share}%` })), el("b", {}, share > 0 && share < 0.005 ? "<1%" : `${Math.round(100 * share)}%`));
+function loadBar(share, kind = "", width = share) {
+  return el("div", { class: "load" }, el("div", { class: "track" }, el("i", { class: kind, style: `width:${100 * width}%` })), el("b", {}, share > 0 && share < 0.005 ? "<1%" : `${Math.round(100 * share)}%`));
 }
 
 function stagesCard(run, named) {
@@ -135,6 +139,23 @@ function callbacksCard(run, named) {
   return el("div", { class: "card" }, el("h3", {}, named ? `${run.name}: callbacks` : "The costliest callbacks"), table(["callback", "share of the time", "#an epoch"], rows));
 }
 
+const MOST_CLASSES = 20; // in a table; of more, the rarest are shown
+
+function classesCards(run, named) {
+  return Object.entries(run.facts.classes || {}).map(([name, { counts, note }]) => {
+    const total = counts.reduce((sum, [, count]) => sum + count, 0) || 1;
+    const largest = Math.max(1, ...counts.map(([, count]) => count));
+    const rare = new Set([...counts].sort((a, b) => a[1] - b[1]).slice(0, MOST_CLASSES));
+    const shown = counts.filter((pair) => rare.has(pair));
+    const rows = shown.map(([label, count]) => [
+      el("span", { style: "overflow-wrap:anywhere" }, label), loadBar(count / total, "", count / largest), count.toLocaleString("en")]);
+    const title = `${named ? `${run.name}: ` : ""}${name} data`;
+    return el("div", { class: "card", "data-classes": name }, el("h3", {}, title), table(["class", "share", "#samples"], rows),
+      counts.length > shown.length ? el("p", { class: "soft" }, `the rarest ${shown.length} of ${counts.length.toLocaleString("en")} classes`) : null,
+      note ? el("p", { class: "soft" }, note) : null);
+  });
+}
+
 function checkpointsCard(run, named, now) {
   if (!run.checkpoints.length) return null;
   const columns = run.headline.filter(({ name }) => run.checkpoints.some((x) => name in x.values));
@@ -172,4 +193,10 @@ function facts(title, values, open = false) {
   if (!pairs.length) return null;
   const text = (value) => (typeof value === "object" && value !== null ? JSON.stringify(value, null, 1) : String(value));
   return el("details", { class: "card", open }, el("summary", {}, title), el("dl", {}, ...pairs.flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, text(value))])));
+}
+
+function toggleTheme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
 }
