@@ -273,6 +273,14 @@ def test_errors_name_the_parameter(options, message):
     assert not hasattr(model, "weights_")
 
 
+def test_a_fit_continues_only_with_the_same_layers():
+    model = TowerClassifier((8,), max_iter=1, warm_start=True).fit(*IRIS)
+    model.set_params(hidden_layer_sizes=(8, 8))
+    assert model.predict(IRIS[0]).shape == IRIS[1].shape  # with what it has learned
+    with pytest.raises(ValueError, match=r"received \[\(4, 8\), \(8, 8\), \(8, 3\)\]"):
+        model.fit(*IRIS)
+
+
 def test_a_trainer_must_be_one_of_a_single_cost():
     with pytest.raises(TypeError, match="a trainer of one cost, received 'simple'"):
         TowerClassifier(trainer=lambda: "simple").fit(*IRIS)

@@ -24,7 +24,7 @@ from towerpack.sklearn.saving import load, save
 from towerpack.sklearn.training import Training, checked_trainer, quiet, training_for
 
 MOST_ROWS = 200  # of a batch, if batch_size is 'auto'
-FACTOR, FACTOR_LOGISTIC = 6.0, 2.0  # of the variance of initial weights
+FACTOR, FACTOR_LOGISTIC = 6.0, 2.0  # of the square of the bound of initial weights
 
 
 class TowerEstimator(BaseEstimator):
@@ -121,7 +121,7 @@ class TowerEstimator(BaseEstimator):
             raise ValueError("expected a row with a weight above 0; the weight of each row is zero")
         rng = check_random_state(self.random_state)
         form = self._form(X.dtype)
-        start = initial_weights(form, rng) if first else dict(self.weights_)
+        start = initial_weights(form, rng) if first else continued_weights(form, self.weights_)
         if incremental and not first:
             start |= self._optimizer
         if first or self.early_stopping == (self.validation_scores_ is None):
@@ -146,9 +146,14 @@ class TowerEstimator(BaseEstimator):
         ):
             score = self._score(training, held_out) if held_out else None
             convergence = Convergence(self, len(rows.y), score)
-            values = {ALPHA: self.alpha, LEARNING_RATE: rate, **start}
+            values: dict[str, Any] = {ALPHA: self.alpha, **start}
+            if LEARNING_RATE in training.trainer.store:  # unless a function made the optimizer
+                values.setdefault(LEARNING_RATE, rate)
             training.train(source, values, epochs, convergence)
-            self._keep(training, convergence.best)
+            best = convergence.best
+            if self.early_stopping and best is None and not first:
+                best = self.weights_  # no score was better than the best of earlier fits
+            self._keep(training, best or training.weights())
         if convergence.ran_out and not incremental:
             warnings.warn(
                 f"training ended after max_iter={epochs} epochs and has not converged yet",
@@ -162,14 +167,12 @@ class TowerEstimator(BaseEstimator):
         predict = training.predictor()
         return lambda: self._score_of(predict(rows.x), rows.y, rows.weights)
 
-    def _keep(self, training: Training, best: dict[str, np.ndarray] | None) -> None:
-        """Takes over what was learned: the best weights, or the last ones without `best`."""
-        others, weights = training.values(), training.weights()
+    def _keep(self, training: Training, weights: dict[str, np.ndarray]) -> None:
+        """Takes over what was learned, and the state of the optimizer."""
         left_out = {ALPHA, LOSS_SUM, *weights}
-        if self.early_stopping and best is None:  # an earlier fit had a better score
-            best = getattr(self, "weights_", None)
-        self.weights_ = best or weights
-        self._optimizer = {name: v for name, v in others.items() if name not in left_out}
+        values = training.values().items()
+        self.weights_ = weights
+        self._optimizer = {name: value for name, value in values if name not in left_out}
         self._predictor = None
 
     def _split(self, targets: np.ndarray, rng: np.random.RandomState) -> Any:
@@ -296,3 +299,14 @@ def initial_weights(form: Form, rng: np.random.RandomState) -> dict[str, np.ndar
         for name, size in zip(names(layer), (shape, shape[1:]), strict=True):
             weights[name] = rng.uniform(-bound, bound, size).astype(form.dtype)
     return weights
+
+
+def continued_weights(form: Form, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The weights of the last fit, if this one has the same layers."""
+    known = [weight.shape for weight in weights.values() if weight.ndim > 1]
+    if form.tower_func is None and known != form.layers:
+        raise ValueError(
+            f"expected the layers of the last fit, of the shapes {known}, to continue it; received "
+            f"{form.layers}. Without warm_start, fit begins anew"
+        )
+    return dict(weights)

@@ -122,10 +122,8 @@ class Network:
     def predictor(self, weights: Mapping[str, Any]) -> Callable[[Any], np.ndarray]:
         """A function from rows to logits. Hidden layers need no trace, so it costs nothing."""
         if self.form.tower_func is None:
-            layers = [
-                (weights[matrix], weights[bias])
-                for matrix, bias in map(names, range(len(self.form.layers)))
-            ]
+            count = sum(names(number)[0] in weights for number in range(len(weights)))
+            layers = [(weights[w], weights[b]) for w, b in map(names, range(count))]
             return in_chunks(lambda x: self.forward(tf.constant(x), layers).numpy())
         predict = OfflinePredictor(
             PredictConfig(

@@ -70,8 +70,7 @@ class Training:
         """Trains for up to `epochs` epochs. `after(training)` is called after each."""
         trainer = self.trainer
         for name, value in {**self._fresh, **values}.items():
-            if name in trainer.store:  # an optimizer of the user's may have no learning rate
-                trainer.store[name].assign(value)
+            trainer.store[name].assign(value)
         trainer.input_source = source
         source.setup(trainer.tower_func.signature)
         trainer.setup_callbacks([AfterEpoch(lambda: after(self))], [])
