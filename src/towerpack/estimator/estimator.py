@@ -253,7 +253,7 @@ class Estimator:
         outputs = model.names_of("predictions")
         config = self._predict_config(model, serving.form, list(outputs.values()), checkpoint_path)
         further = {
-            name: serving.signature(model.names_of(name))
+            name: serving.signature(model.names_of(f"exports/{name}"))
             for name in model.checked_spec.export_outputs or {}
         }
         seconds = int(time.time())
