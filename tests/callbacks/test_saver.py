@@ -1,8 +1,10 @@
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from tests.tiny_model import BATCH, SAMPLES, TinyModel, tiny_flow
 from towerpack.callbacks import Callback, MaxSaver, MinSaver, ModelSaver
@@ -17,6 +19,7 @@ from towerpack.checkpoint import (
 )
 from towerpack.checkpoint.background import BackgroundSaver
 from towerpack.checkpoint.directory import Keep, Saved, read_state
+from towerpack.cli import app
 from towerpack.train import SimpleTrainer, TrainConfig, launch_train_with_config
 
 STEPS = SAMPLES // BATCH
@@ -280,3 +283,66 @@ def test_one_write_at_a_time_of_the_moment_it_was_asked_for(tmp_path):
     saver.close()
     for step in range(5):
         assert (load_checkpoint_vars(tmp_path / f"model-{step}")["W"] == step).all()
+
+
+def named(directory, *values, epochs=None, template="{epoch}-{error:.2f}", **options):
+    options = {"checkpoint_dir": directory, "filename": template, **options}
+    resume = options.pop("resume", None)
+    saver = ModelSaver(options.pop("max_to_keep", 10), None, **options)
+    return train(Put(*values), saver, epochs=epochs or len(values), resume=resume)
+
+
+def test_names_from_a_template_are_listed_kept_and_the_latest_is_found(tmp_path):
+    named(tmp_path, 0.5, 0.25, 0.125, max_to_keep=2)
+    assert read_state(tmp_path) == ["2-0.25", "3-0.12"]
+    assert get_checkpoint_path(tmp_path) == str(tmp_path / "3-0.12")
+    assert [Path(name).name for name in get_all_checkpoints(tmp_path)] == ["2-0.25", "3-0.12"]
+    assert verify_checkpoint(tmp_path / "3-0.12") == []
+    (tmp_path / "checkpoint").write_text("damaged")
+    assert get_checkpoint_path(tmp_path) == str(tmp_path / "3-0.12")
+    listed = CliRunner().invoke(app, ["ckpt", "ls", str(tmp_path)]).stdout.splitlines()
+    assert [line.split()[0] for line in listed] == ["2-0.25", "*"]
+    assert f"step {3 * STEPS}  error=0.125" in listed[1]
+    CliRunner().invoke(app, ["ckpt", "prune", str(tmp_path), "--keep", "1"])
+    assert [Path(name).name for name in get_all_checkpoints(tmp_path)] == ["3-0.12"]
+
+
+def test_a_run_with_names_from_a_template_resumes_and_still_removes_the_old(tmp_path):
+    named(tmp_path, 0.5, 0.25)
+    (tmp_path / "checkpoint").unlink()
+    trainer = named(tmp_path, 0, 0, 0.75, 0.5, resume=tmp_path, max_to_keep=2)
+    assert trainer.global_step == 4 * STEPS
+    assert read_state(tmp_path) == ["3-0.75", "4-0.50"]
+    assert len(list(tmp_path.iterdir())) == 2 * 4 + 1
+
+
+def test_a_name_is_never_used_for_two_steps(tmp_path, caplog):
+    named(tmp_path, 0.5, 0.5, 0.5, template="{error:.1f}")
+    expected = ["0.5", f"0.5-{2 * STEPS}", f"0.5-{3 * STEPS}"]
+    assert read_state(tmp_path) == expected
+    for number, name in enumerate(expected, 1):
+        assert load_checkpoint_vars(tmp_path / name)["global_step"] == number * STEPS
+    assert "0.5 is another checkpoint, which stays; saving as 0.5-12" in caplog.text
+    # The same step again, of a run that continues before it, is the same checkpoint.
+    for file in tmp_path.glob(f"0.5-{3 * STEPS}*"):
+        file.unlink()
+    named(tmp_path, 0, 0, 0.5, template="{error:.1f}", resume=tmp_path)
+    assert read_state(tmp_path) == expected
+
+
+def test_a_save_without_the_scalar_of_its_step_has_the_usual_name(tmp_path):
+    named(tmp_path / "a", 0.5, 0.25, every="9 steps")
+    assert read_state(tmp_path / "a") == ["model-9", "2-0.25"]
+    saver = ModelSaver(checkpoint_dir=tmp_path / "b", filename="{error:.2f}")
+    with pytest.raises(SystemExit):
+        train(Interrupt(3), Put(0.5, 0.5, 0.5), saver)
+    assert read_state(tmp_path / "b") == ["model-3"]
+
+
+def test_a_scalar_that_nobody_logs_is_an_error_at_the_first_save(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"by '\{errors\}': nothing was logged as 'errors'; known are 'error'"
+    ):
+        named(tmp_path, 0.5, template="{errors}")
+    with pytest.raises(ValueError, match="it has '/'"):
+        ModelSaver(filename="best/{epoch}")

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import towerpack
-from towerpack._tensorflow import tf
+from towerpack._tensorflow import tf, v1
 from towerpack.input_source import InputSource
 from towerpack.sklearn import TowerClassifier
 from towerpack.sklearn.training import IDLE, Idle
@@ -60,7 +60,7 @@ def test_fits_in_threads_do_not_share_a_trainer():
     X, y = IRIS
     seeds = range(4)
     alone = [TowerClassifier((8,), max_iter=4, random_state=s).fit(X, y) for s in seeds]
-    start = threading.Barrier(len(seeds))
+    start, seed_before = threading.Barrier(len(seeds)), v1.get_seed(1)
 
     def fit(seed):
         start.wait()
@@ -68,6 +68,7 @@ def test_fits_in_threads_do_not_share_a_trainer():
 
     with ThreadPoolExecutor(len(seeds)) as threads:
         together = list(threads.map(fit, seeds))
+    assert v1.get_seed(1) == seed_before
     for one, other in zip(alone, together, strict=True):
         assert_same_weights(one, other)
 
@@ -112,6 +113,20 @@ def test_class_weight_equals_sample_weight():
         balanced.partial_fit(X, y)
 
 
+@pytest.mark.parametrize("labels", [np.array([0, 1, 2]), np.array(["a", "b", "c"])])
+def test_resampled_rows_are_those_of_integer_weights(labels):
+    X, y = IRIS
+    keep = np.r_[0:50, 50:75, 100:110]
+    X, y = X[keep], labels[y[keep]]
+    model = TowerClassifier((8,), max_iter=10, random_state=0, batch_size=150, shuffle=False)
+    resampled = sklearn.base.clone(model).set_params(class_weight="resample").fit(X, y)
+    repeats = np.repeat([1, 2, 5], [50, 25, 10])
+    model.fit(np.repeat(X, repeats, axis=0), np.repeat(y, repeats))
+    np.testing.assert_allclose(resampled.predict_proba(X), model.predict_proba(X), rtol=1e-9)
+    with pytest.raises(ValueError, match="expected a class for each row"):
+        resampled.fit(X, (y[:, None] == labels).astype(int))
+
+
 def test_partial_fits_are_the_epochs_of_fit():
     X, y = IRIS
     options = {"random_state": 0, "shuffle": False, "batch_size": 40}
@@ -147,6 +162,8 @@ def test_tower_functions(function):
     )  # fmt: skip
     model.fit(X, y)
     assert model.score(X, y) > 0.9
+    sparse = sklearn.base.clone(model).fit(scipy.sparse.csr_array(X), y)
+    assert sparse.validation_scores_ == model.validation_scores_
     assert_same_weights(model, sklearn.base.clone(model).fit(X, y))
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_allclose(again.predict_proba(X), model.predict_proba(X), atol=1e-6)
@@ -254,6 +271,11 @@ def test_errors_name_the_parameter(options, message):
     with pytest.raises(ValueError, match=message):
         model.fit(*IRIS)
     assert not hasattr(model, "weights_")
+
+
+def test_a_trainer_must_be_one_of_a_single_cost():
+    with pytest.raises(TypeError, match="a trainer of one cost, received 'simple'"):
+        TowerClassifier(trainer=lambda: "simple").fit(*IRIS)
 
 
 def test_a_fit_that_diverges_is_an_error():

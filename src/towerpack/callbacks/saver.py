@@ -21,8 +21,9 @@ from towerpack.callbacks.base import (
 from towerpack.callbacks.ema import EMA, is_average
 from towerpack.callbacks.interval import interval_of
 from towerpack.checkpoint.background import BackgroundSaver
-from towerpack.checkpoint.directory import PREFIX, Keep, KeepBest, Saved, write_state
+from towerpack.checkpoint.directory import PREFIX, Keep, KeepBest, Saved, step_of, write_state
 from towerpack.checkpoint.manifest import MANIFEST_SUFFIX, CorruptCheckpoint, Manifest
+from towerpack.checkpoint.name_template import NameTemplate
 from towerpack.checkpoint.store import files_of, remove_checkpoint
 from towerpack.core import logger
 from towerpack.core.cluster import this_cluster
@@ -83,8 +84,13 @@ class ModelSaver(Saver):
     are still in the directory are not touched, unless this run resumed it. `var_collections` of
     `'trainable_variables'` saves only these.
 
+    `filename` is a template of names, with `{epoch}`, `{step}` and scalars that were logged before
+    the save, at the same step. A save without such a value (of another interval, or because of
+    SIGTERM) is named `model-<step>`. A name that another step has already gets `-<step>` appended.
+
     >>> from towerpack import KeepBest
     >>> saver = ModelSaver(3, every="10 min", keep_best=KeepBest("validation_error"))
+    >>> saver = ModelSaver(filename="{epoch}-{validation_error:.3f}")
     """
 
     def __init__(
@@ -96,8 +102,10 @@ class ModelSaver(Saver):
         *,
         every: str | Every | None = None,
         keep_best: KeepBest | None = None,
+        filename: str | None = None,
     ):
         super().__init__(checkpoint_dir)
+        self.template = None if filename is None else NameTemplate(filename)
         self.keep = Keep(max_to_keep, keep_checkpoint_every_n_hours, keep_best)
         collections = name_list(var_collections or "variables")
         if not set(collections) <= set(_COLLECTIONS):
@@ -133,30 +141,68 @@ class ModelSaver(Saver):
             self.trigger()
 
     def _trigger(self) -> None:
-        self.trainer.when_settled(self._save)
+        self.trainer.when_settled(self._check_and_save)
 
     def _interrupted(self) -> None:
         self._save()
         self.saver.wait()
 
+    def _check_and_save(self) -> None:
+        if self.template is not None:
+            for name in self.template.scalars:
+                try:
+                    self.trainer.monitors.get_history(name)
+                except KeyError as error:
+                    raise ValueError(
+                        f"{self} cannot name a checkpoint by {self.template.text!r}: "
+                        f"{error.args[0]}. A scalar must be logged before the first save: save "
+                        "more rarely by every=, or choose a scalar that is there"
+                    ) from None
+        self._save()
+
     def _save(self) -> None:
         if self._step == self.global_step:
             return  # requested twice at the same step
         self.saver.wait()  # the state below includes the result of that write
-        step, name, monitored = self.global_step, f"{PREFIX}-{self.global_step}", {}
+        step, monitored = self.global_step, {}
         if self.keep.best is not None:
             latest = latest_scalar(self, self.keep.best.stat)
             if latest is not None and latest[0] == step:
                 monitored[self.keep.best.stat] = latest[1]
+        name = self._name(monitored)
+        self._step, self._last = step, name  # part of the state that is saved
         self.saver.save(
             self._directory / name,
             self._variables(),
             run=run_of(self.trainer),
             step=step,
             monitored=monitored,
+            named=self.template is not None,
             then=lambda manifest: self._written(name, manifest),
         )
-        self._step, self._last = step, name
+
+    def _name(self, monitored: dict[str, float]) -> str:
+        """The name of the coming checkpoint; adds the scalars in it to those monitored."""
+        usual = f"{PREFIX}-{self.global_step}"
+        if self.template is None:
+            return usual
+        values: dict[str, float] = {"epoch": self.epoch_num, "step": self.global_step}
+        for stat in self.template.scalars:
+            history: list[tuple[int, float]] = []
+            with suppress(KeyError):  # an early end of training: nothing was logged yet
+                history = self.trainer.monitors.get_history(stat)
+            if not history or history[-1][0] != self.global_step:
+                logger.info("%s: %s was not logged at this step; saving as %s", self, stat, usual)
+                return usual
+            values[stat] = monitored[stat] = history[-1][1]
+        name = self.template.fill(values)
+        if files_of(prefix := self._directory / name) and step_of(prefix) != self.global_step:
+            own = f"{name}-{self.global_step}"
+            logger.warning(
+                "%s: %s is another checkpoint, which stays; saving as %s", self, name, own
+            )
+            return own
+        return name
 
     def _variables(self) -> dict[str, Any]:
         store = self.trainer.store

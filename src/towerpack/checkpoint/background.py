@@ -57,6 +57,7 @@ class BackgroundSaver:
         run: Mapping[str, Any] | None = None,
         step: int | None = None,
         monitored: Mapping[str, float] | None = None,
+        named: bool = False,
         then: Callable[[Manifest], None] | None = None,
     ) -> None:
         """Saves the current values; the thread calls `then` when everything is on the disk."""
@@ -72,7 +73,7 @@ class BackgroundSaver:
             _lower_priority()
             try:
                 manifest = write_checkpoint(
-                    prefix, tensors, run=run, step=step, monitored=monitored
+                    prefix, tensors, run=run, step=step, monitored=monitored, named=named
                 )
                 if then is not None:
                     then(manifest)

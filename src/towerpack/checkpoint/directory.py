@@ -28,7 +28,7 @@ PREFIX = "model"
 STATE_FILE = "checkpoint"
 _HOUR = 3600.0
 _SEAL = "# crc32c: "
-_SUFFIX = re.compile(r"\.(index|data-\d{5}-of-\d{5}|run\.json|manifest\.json|meta)$")
+SUFFIX = re.compile(r"\.(index|data-\d{5}-of-\d{5}|run\.json|manifest\.json|meta)$")
 _LISTED = re.compile(r'^\s*(?:all_)?model_checkpoint_path(?:s)?\s*:\s*("(?:[^"\\]|\\.)*")', re.M)
 
 
@@ -44,7 +44,7 @@ def get_checkpoint_path(path: str | Path) -> str:
         for prefix in sound_checkpoints(directory):
             return prefix
         raise FileNotFoundError(f"there is no checkpoint in {directory}")
-    prefix = _SUFFIX.sub("", str(path))
+    prefix = SUFFIX.sub("", str(path))
     if not Path(prefix + INDEX_SUFFIX).exists():
         if Path(prefix).is_file():  # of another format, such as that of TensorFlow before 2017
             raise FileNotFoundError(
@@ -58,20 +58,38 @@ def get_checkpoint_path(path: str | Path) -> str:
 
 
 def get_all_checkpoints(directory: str | Path, prefix: str = PREFIX) -> list[str]:
-    """The prefixes of all checkpoints `<prefix>-<step>` in a directory, sorted by step."""
-    pattern = re.compile(rf"{re.escape(prefix)}-(\d+)\.index")
+    """The prefixes of all checkpoints `<prefix>-<step>` in a directory, sorted by step.
+
+    Those that a `ModelSaver` named by a template are included, unless `prefix` is another one.
+    """
+    pattern = re.compile(rf"{re.escape(prefix)}-(\d+)")
     found = []
     for file in Path(directory).iterdir():
-        match = pattern.fullmatch(file.name)
-        if match:
-            found.append((int(match[1]), str(file).removesuffix(INDEX_SUFFIX)))
+        name = str(file).removesuffix(INDEX_SUFFIX)
+        if not file.name.endswith(INDEX_SUFFIX):
+            continue
+        if match := pattern.fullmatch(Path(name).name):
+            found.append((int(match[1]), name))
+        elif prefix == PREFIX and (manifest := _manifest(name)) is not None and manifest.named:
+            found.append((manifest.step or 0, name))
     return [name for _, name in sorted(found)]
 
 
 def step_of(prefix: str | Path) -> int | None:
-    """The number at the end of a checkpoint's name."""
+    """The step of a checkpoint: the number at the end of its name, unless a template made that."""
+    manifest = _manifest(prefix)
+    if manifest is not None and manifest.named:
+        return manifest.step
     match = re.search(r"-(\d+)$", Path(prefix).name)
     return int(match[1]) if match else None
+
+
+def _manifest(prefix: str | Path) -> Manifest | None:
+    """The manifest; None if it is missing or damaged."""
+    try:
+        return Manifest.read(f"{prefix}{MANIFEST_SUFFIX}")
+    except (OSError, CorruptCheckpoint):
+        return None
 
 
 def sound_checkpoints(directory: str | Path) -> Iterator[str]:
@@ -102,11 +120,16 @@ def candidates(directory: str | Path) -> list[str]:
 
 
 def _any_file(prefix: str) -> bool:
-    path = Path(prefix)
     try:
-        return any(_SUFFIX.sub("", file.name) == path.name for file in path.parent.iterdir())
+        return any(all_files_of(prefix))
     except (OSError, ValueError):  # a damaged name may not be a valid file name
         return False
+
+
+def all_files_of(prefix: str | Path) -> list[Path]:
+    """The files of a checkpoint, including those that only TensorFlow writes."""
+    path = Path(prefix)
+    return [file for file in path.parent.iterdir() if SUFFIX.sub("", file.name) == path.name]
 
 
 def read_state(directory: str | Path) -> list[str]:
@@ -146,10 +169,8 @@ def _rebuilt(directory: str | Path, reason: str) -> list[str]:
 
 
 def _saved_at(prefix: str) -> float:
-    try:
-        return Manifest.read(prefix + MANIFEST_SUFFIX).saved_at
-    except (OSError, CorruptCheckpoint):
-        return Path(prefix + INDEX_SUFFIX).stat().st_mtime
+    manifest = _manifest(prefix)
+    return Path(prefix + INDEX_SUFFIX).stat().st_mtime if manifest is None else manifest.saved_at
 
 
 def write_state(directory: str | Path, prefixes: Sequence[str | Path]) -> None:

@@ -44,13 +44,15 @@ class Manifest:
     """Lists files by suffix, so that a checkpoint can be renamed together with its manifest.
 
     `step` and `saved_at` (seconds since 1970) order checkpoints. `monitored` holds the scalars that
-    decide which checkpoints are the best.
+    decide which checkpoints are the best. `named` marks one that a `ModelSaver` named by a
+    template: it is one of the run's series, although its name does not show that.
     """
 
     files: dict[str, FileSum]
     step: int | None = None
     saved_at: float = field(default_factory=time.time)
     monitored: dict[str, float] = field(default_factory=dict)
+    named: bool = False
 
     def write(self, path: str | Path) -> None:
         Path(path).write_text(_sealed({"format": FORMAT, **asdict(self)}))
@@ -78,7 +80,9 @@ def hexadecimal(content: bytes) -> str:
     return f"{crc32c(content):08x}"
 
 
-def describe(prefix: Path, step: int | None, monitored: Mapping[str, float]) -> Manifest:
+def describe(
+    prefix: Path, step: int | None, monitored: Mapping[str, float], named: bool
+) -> Manifest:
     """The manifest of the existing files of a prefix."""
     files = {DATA_SUFFIX: FileSum(Path(f"{prefix}{DATA_SUFFIX}").stat().st_size)}
     for suffix in (INDEX_SUFFIX, RUN_SUFFIX):
@@ -86,7 +90,7 @@ def describe(prefix: Path, step: int | None, monitored: Mapping[str, float]) -> 
         if path.exists():
             content = path.read_bytes()
             files[suffix] = FileSum(len(content), hexadecimal(content))
-    return Manifest(files, step, monitored=dict(monitored))
+    return Manifest(files, step, monitored=dict(monitored), named=named)
 
 
 def check_files(prefix: str | Path) -> Manifest | None:

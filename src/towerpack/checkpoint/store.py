@@ -93,6 +93,7 @@ def write_checkpoint(
     run: Mapping[str, Any] | None = None,
     step: int | None = None,
     monitored: Mapping[str, float] | None = None,
+    named: bool = False,
 ) -> Manifest:
     """Does the work of `save_checkpoint`, from the tensors of a `snapshot`."""
     directory, name = prefix.parent, prefix.name
@@ -103,7 +104,7 @@ def write_checkpoint(
         _write_tensors(draft, tensors)
         if run is not None:
             Path(f"{draft}{RUN_SUFFIX}").write_text(json.dumps(run, sort_keys=True, indent=1))
-        manifest = describe(draft, step, monitored or {})
+        manifest = describe(draft, step, monitored or {}, named)
         manifest.write(f"{draft}{MANIFEST_SUFFIX}")
         publish(scratch, directory, name)
     finally:

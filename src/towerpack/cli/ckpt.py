@@ -25,7 +25,7 @@ def list_checkpoints(
     """List the checkpoints of a directory: step, time, size, scalars; `*` marks the latest."""
     from rich.filesize import decimal
 
-    from towerpack.checkpoint.directory import candidates
+    from towerpack.checkpoint.directory import all_files_of, candidates
     from towerpack.checkpoint.manifest import CorruptCheckpoint, check_files
 
     if not directory.is_dir():
@@ -33,7 +33,7 @@ def list_checkpoints(
     latest = next(iter(candidates(directory)), None)
     for prefix in _every_checkpoint(directory):
         mark = "*" if prefix == latest else " "
-        size = sum(file.stat().st_size for file in directory.glob(f"{Path(prefix).name}.*"))
+        size = sum(file.stat().st_size for file in all_files_of(prefix))
         facts = "without a manifest"
         try:
             manifest = check_files(prefix)

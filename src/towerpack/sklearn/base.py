@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
@@ -20,7 +21,7 @@ from towerpack.sklearn.epochs import Epochs, Rows
 from towerpack.sklearn.network import ALPHA, LOSS_SUM, Form, Network, names
 from towerpack.sklearn.parameters import check_parameters, hidden_sizes
 from towerpack.sklearn.saving import load, save
-from towerpack.sklearn.training import Training, quiet, training_for
+from towerpack.sklearn.training import Training, checked_trainer, quiet, training_for
 
 MOST_ROWS = 200  # of a batch, if batch_size is 'auto'
 FACTOR, FACTOR_LOGISTIC = 6.0, 2.0  # of the variance of initial weights
@@ -89,6 +90,10 @@ class TowerEstimator(BaseEstimator):
         """By what the validation rows are stratified."""
         return None
 
+    def _resampled(self, rows: Rows, rng: np.random.RandomState) -> Rows:
+        """The rows to train on, of those that are not held out."""
+        return rows
+
     def _score_of(self, logits: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
         """How good logits are, for early stopping."""
         raise NotImplementedError
@@ -126,7 +131,8 @@ class TowerEstimator(BaseEstimator):
         if self.early_stopping:
             kept, others = self._split(targets, rng)
             rows, held_out = rows.at(kept), rows.at(others)
-        trainer = None if self.trainer is None else self.trainer()
+        rows = self._resampled(rows, rng)
+        trainer = checked_trainer(self.trainer)
         source = Epochs(
             rows,
             batch_size=self._batch_size(len(rows.y)),
@@ -143,6 +149,12 @@ class TowerEstimator(BaseEstimator):
             values = {ALPHA: self.alpha, LEARNING_RATE: rate, **start}
             training.train(source, values, epochs, convergence)
             self._keep(training, convergence.best)
+        if convergence.ran_out and not incremental:
+            warnings.warn(
+                f"training ended after max_iter={epochs} epochs and has not converged yet",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
         return self
 
     def _score(self, training: Training, rows: Rows) -> Callable[[], float]:

@@ -17,7 +17,9 @@ from sklearn.utils.multiclass import (
 )
 from sklearn.utils.validation import column_or_1d, validate_data
 
+from towerpack.dataflow.classes import RESAMPLE
 from towerpack.sklearn.base import TowerEstimator
+from towerpack.sklearn.epochs import Rows
 from towerpack.sklearn.network import LOGISTIC, SOFTMAX
 
 
@@ -55,7 +57,8 @@ class TowerClassifier(ClassifierMixin, TowerEstimator):
         early_stopping: whether to hold out `validation_fraction` of the rows, to stop when their
             score does not improve, and to keep the weights of the best score.
         n_iter_no_change: training ends after more than that many epochs without improvement.
-        class_weight: None, 'balanced', or the weight of each class, `{class: weight}`.
+        class_weight: None, 'balanced', the weight of each class as `{class: weight}`, or 'resample'
+            to repeat the rows of rare classes until each class has as many as the largest.
         tower_func: a function `(x, outputs)` that returns logits with `outputs` columns, in place
             of hidden layers: written with towerpack's layers, Keras or TensorFlow. It gets `x` as
             float32.
@@ -185,7 +188,7 @@ class TowerClassifier(ClassifierMixin, TowerEstimator):
         self.out_activation_ = SOFTMAX if several else LOGISTIC
         self.n_outputs_ = len(self.classes_) if self._labels or several else 1
         factors = np.ones(len(y))
-        if self.class_weight is not None:
+        if self.class_weight not in (None, RESAMPLE):
             factors = compute_sample_weight(self.class_weight, y)
         if self._labels:
             return X, y.astype(X.dtype), factors
@@ -202,6 +205,20 @@ class TowerClassifier(ClassifierMixin, TowerEstimator):
 
     def _strata(self, targets: np.ndarray) -> np.ndarray | None:
         return targets if self.n_outputs_ == 1 else None
+
+    def _resampled(self, rows: Rows, rng: np.random.RandomState) -> Rows:
+        if self.class_weight != RESAMPLE:
+            return rows
+        if self._labels:
+            raise ValueError(
+                "expected a class for each row with class_weight='resample', received several "
+                "labels: pass sample_weight instead"
+            )
+        _, number = np.unique(rows.y, return_inverse=True)
+        classes = [np.flatnonzero(number.ravel() == each) for each in range(number.max() + 1)]
+        most = max(map(len, classes))
+        chosen = [np.resize(rng.permutation(members), most) for members in classes]
+        return rows.at(np.sort(np.concatenate(chosen)))
 
     def _score_of(self, logits: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
         found = logits.argmax(axis=1) if self.out_activation_ == SOFTMAX else logits > 0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from towerpack.callbacks import StopTraining
 from towerpack.core import logger
@@ -37,6 +35,7 @@ class Convergence:
     def __init__(self, estimator: Any, rows: int, score: Callable[[], float] | None):
         self._estimator, self._rows, self._score = estimator, rows, score
         self.best: dict[str, np.ndarray] | None = None
+        self.ran_out = False  # of epochs, before training would have ended by itself
         estimator.n_iter_ = 0
 
     def __call__(self, training: Training) -> None:
@@ -51,12 +50,7 @@ class Convergence:
         e._no_improvement = 0 if improved else e._no_improvement + 1
         if e._no_improvement > e.n_iter_no_change:
             self._slow_down_or_stop(training)
-        if e.n_iter_ == e.max_iter:
-            warnings.warn(
-                f"training ended after max_iter={e.max_iter} epochs and has not converged yet",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+        self.ran_out = e.n_iter_ == e.max_iter
 
     def _by_loss(self) -> bool:
         e = self._estimator

@@ -24,8 +24,6 @@ ALPHA, LOSS_SUM = "alpha", "loss_sum"
 LOGITS = "logits"
 CHUNK = 8192  # rows that are predicted at once: a sparse matrix becomes dense in chunks of it
 
-Weights = Mapping[str, np.ndarray]
-
 
 class Form(NamedTuple):
     """What the graph of a network depends on. Two networks of one form have the same graph."""
@@ -77,7 +75,8 @@ class Network:
             self.weight_names = [name for name in store.variables if name != GLOBAL_STEP]
         alpha = store.make(ALPHA, lambda: tf.zeros([], form.dtype), trainable=False)
         matrices = [v for v in store.trainable().values() if v.shape.rank > 1]
-        penalty = alpha * tf.add_n([tf.nn.l2_loss(v) for v in matrices]) * factor
+        norms = [tf.cast(tf.nn.l2_loss(v), form.dtype) for v in matrices]
+        penalty = alpha * tf.add_n(norms or [tf.zeros([], form.dtype)]) * factor
         data = tf.reduce_sum(self.losses(y, logits) * weights)
         cost = loss = data + penalty
         if form.output == IDENTITY and form.outputs > 1:
@@ -91,7 +90,7 @@ class Network:
         form, store = self.form, VariableStore.current()
         if form.tower_func is not None:
             found = form.tower_func(tf.cast(x, tf.float32), form.outputs)
-            return checked_logits(found, form.outputs)
+            return tf.cast(checked_logits(found, form.outputs), form.dtype)
 
         def variable(name: str, shape: Sequence[int]) -> Any:
             return store.make(name, lambda: tf.zeros(shape, form.dtype), trainable=True)

@@ -20,7 +20,7 @@ class TowerRegressor(RegressorMixin, TowerEstimator):
     many outputs. The parameters are those of `TowerClassifier`, apart from `class_weight`.
 
     >>> X = np.linspace(-1, 1, 50)[:, None]
-    >>> model = TowerRegressor((16,), learning_rate_init=0.01, random_state=0, tol=1e-5)
+    >>> model = TowerRegressor((16,), learning_rate_init=0.05, random_state=0, tol=1e-5)
     >>> bool(model.fit(X, X[:, 0] ** 2).score(X, X[:, 0] ** 2) > 0.9)
     True
     """

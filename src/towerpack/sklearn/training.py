@@ -16,7 +16,7 @@ from towerpack.input_source import InputSource
 from towerpack.optimizer import Adam, Momentum
 from towerpack.optimizer.base import LEARNING_RATE
 from towerpack.sklearn.epochs import Epochs
-from towerpack.sklearn.network import LOGITS, LOSS_SUM, Form, Network
+from towerpack.sklearn.network import LOGITS, LOSS_SUM, Form, Network, in_chunks
 from towerpack.tower.determinism import drawing_from
 from towerpack.train import SimpleTrainer, SingleCostTrainer
 
@@ -44,11 +44,9 @@ class Training:
         solver: Callable[[], Any],
         source: Epochs,
         trainer: SingleCostTrainer,
-        seed: int,
     ):
         self.network, self.trainer = Network(form), trainer
-        with drawing_from(seed):  # the weights of a tower function
-            trainer.setup_graph(form.signature, source, self.network.tower, solver)
+        trainer.setup_graph(form.signature, source, self.network.tower, solver)
         self._fresh = self.values()
 
     def values(self) -> dict[str, np.ndarray]:
@@ -89,7 +87,7 @@ class Training:
         if self.network.form.tower_func is None:
             return self.network.predictor(self.trainer.store.variables)
         predict = self.trainer.get_predictor(["x"], [LOGITS])
-        return lambda x: predict(x)[0].numpy()
+        return in_chunks(lambda x: predict(x)[0].numpy())
 
     def take_loss(self) -> float:
         """The loss of the epoch that has ended."""
@@ -135,6 +133,7 @@ class Idle:
 
 
 IDLE = Idle(KEPT)
+SEEDED = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -153,14 +152,33 @@ def training_for(
     trainer = trainer or default_trainer(compiled)
     if not plain:
         make = solver if callable(solver) else SOLVERS[solver]
-        with trainer:
-            yield Training(form, lambda: make(rate), source, trainer, seed)
+        # TensorFlow has one global seed, which is another one while a network draws from `seed`.
+        with SEEDED, drawing_from(seed), trainer:
+            yield Training(form, lambda: make(rate), source, trainer)
         return
     # XLA compiles for the shapes of the data.
     key = form, solver, (source.steps, source.batch_size()) if compiled else None
-    training = IDLE.take(key) or Training(form, lambda: SOLVERS[solver](1.0), source, trainer, seed)
+    training = IDLE.take(key)
+    if training is None:
+        trainer.store.seed = 0  # hidden layers draw nothing, so TensorFlow's seed stays as it is
+        training = Training(form, lambda: SOLVERS[solver](1.0), source, trainer)
     yield training  # after an error it is not used again
     IDLE.give(key, training)
+
+
+def checked_trainer(make: Callable[[], Any] | None) -> SingleCostTrainer | None:
+    """The trainer that a function of the user's makes, if it can train an estimator."""
+    trainer = None if make is None else make()
+    if trainer is None:
+        return None
+    if not isinstance(trainer, SingleCostTrainer):
+        raise TypeError(f"expected trainer() to return a trainer of one cost, received {trainer!r}")
+    if trainer.ranks.size > 1:
+        raise ValueError(
+            f"expected a trainer of one process, received a {type(trainer).__name__} of "
+            f"{trainer.ranks.size}; several machines train by launch_train_with_config"
+        )
+    return trainer
 
 
 def default_trainer(compiled: bool) -> SimpleTrainer:
