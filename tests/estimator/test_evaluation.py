@@ -1,5 +1,7 @@
 """Evaluation over uneven batches, against numpy and scikit-learn's formulas on all samples."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -66,6 +68,14 @@ def test_steps_limit_the_batches_and_an_older_checkpoint_may_be_chosen():
 
 
 def test_a_metric_without_an_update_and_no_data_are_refused():
+    def without_update(features, labels, mode):
+        spec = model_fn(features, labels, mode)
+        return dataclasses.replace(spec, eval_metric_ops={"error": kinds.MeanAbsoluteError()})
+
+    estimator = Estimator(without_update, "other", few_logs()).train(data(4), steps=1)
+    with pytest.raises(ValueError, match="the Keras metric 'error' counts nothing"):
+        estimator.evaluate(data(4))
+
     def without_loss(features, labels, mode):
         return EstimatorSpec(mode, predicted(features))
 

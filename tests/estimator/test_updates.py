@@ -6,7 +6,7 @@ import pytest
 from tests.estimator.linear import batches, data, few_logs, predicted, with_optimizer
 from towerpack import SyncMultiGPUTrainer, SyncMultiGPUTrainerReplicated
 from towerpack._tensorflow import tf, v1
-from towerpack.estimator import Estimator, EstimatorSpec
+from towerpack.estimator import Estimator, EstimatorSpec, LoggingTensorHook
 
 train = v1.train
 
@@ -17,8 +17,10 @@ def decayed():
 
 
 def trained(model_fn, steps=6, size=3, **config):
+    """Every other step is traced with the loss, and so calls the model function by itself."""
     estimator = Estimator(model_fn, "run", few_logs(**config))
-    estimator.train(data(size, num_epochs=100, shuffle=False), steps=steps)
+    hooks = [LoggingTensorHook(["loss"], every_n_iter=2)]
+    estimator.train(data(size, num_epochs=100, shuffle=False), hooks, steps=steps)
     return estimator
 
 

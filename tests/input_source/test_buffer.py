@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 
+from towerpack._tensorflow import tf
 from towerpack.input_source import buffer as module
 from towerpack.input_source.buffer import ALIGNMENT, Batches, Buffer, aligned_empty
 
@@ -206,3 +207,11 @@ def test_batches_by_number():
     assert [int(batches.batch(n)[0]) for n in range(6)] == [2, 3, 4, 5, 6, 7]
     first, rest = batches.split(2)
     assert [int(x.batch(n)[0]) for x in (first, rest) for n in range(x.count)] == [2, 3, 4, 5, 6, 7]
+
+
+def test_rows_of_text_that_stay_empty_can_be_converted():
+    for _ in range(3):
+        np.full((64, 8), 0xFFFFFFFF, np.uint32)  # freed at once: memory that holds no characters
+        rows = aligned_empty((64,), "<U8")
+        assert (rows == "").all()
+        assert tf.convert_to_tensor(rows).shape == (64,)

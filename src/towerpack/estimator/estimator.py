@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from towerpack._tensorflow import tf
 from towerpack.callbacks import (
     Callback,
     GraphSummary,
@@ -137,9 +138,8 @@ class Estimator:
         if run is not None:
             trainer.store.seed = run.seed
         trainer.builder_class = EstimatorStep
-        trainer.run_configuration = {
-            "model": getattr(self._model_fn, "__name__", type(self).__name__)
-        }
+        name = getattr(self._model_fn, "__name__", type(self).__name__)
+        trainer.run_configuration = {"model": name}
         trainer.setup_graph(data.form.signature, source, model, model.make_optimizer)
         if isinstance(source, FlowInput):  # each call shuffles in an order of its own
             source.restore({"flow": {"epoch": call.began}, "batch": 0, "skip": 0})
@@ -253,7 +253,7 @@ class Estimator:
         outputs = model.names_of("predictions")
         config = self._predict_config(model, serving.form, list(outputs.values()), checkpoint_path)
         further = {
-            name: serving.signature(model.names_of(name))
+            name: serving.signature(model.names_of(f"exports/{name}"))
             for name in model.checked_spec.export_outputs or {}
         }
         seconds = int(time.time())

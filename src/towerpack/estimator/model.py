@@ -42,7 +42,7 @@ class ModelTower:
 
     In training its mode is TRAIN, otherwise `inference_mode`. After a trace, `spec` is what the
     model function returned, and `names` are the names of its tensors in the tower, by key:
-    'predictions/<key>', 'metrics/<key>', '<signature>/<key>'.
+    'predictions/<key>', 'metrics/<key>', 'exports/<signature>/<key>'.
     """
 
     def __init__(
@@ -104,9 +104,14 @@ class ModelTower:
                 named[f"metrics/{key}"] = metric[1]
             elif not isinstance(metric, keras.metrics.Metric):
                 named[f"metrics/{key}"] = metric
+            elif not updates_of([variable.value for variable in metric.variables]):
+                raise ValueError(
+                    f"the Keras metric {key!r} counts nothing: call its update_state(labels, "
+                    "predictions) in the model function"
+                )
         for signature, outputs in (spec.export_outputs or {}).items():
             outputs = outputs if isinstance(outputs, Mapping) else {"output": outputs}
-            named |= {f"{signature}/{key}": tensor for key, tensor in outputs.items()}
+            named |= {f"exports/{signature}/{key}": tensor for key, tensor in outputs.items()}
         self.names = {}
         for key, tensor in named.items():
             output = tf.identity(tensor, name=_NOT_IN_NAMES.sub("_", key))
