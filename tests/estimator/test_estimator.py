@@ -48,6 +48,9 @@ def test_the_program_of_tensorflow_1_finds_the_line():
     assert result["loss"] < 1e-9
     np.testing.assert_allclose(estimator.get_variable_value("W"), [-1], atol=1e-4)
     np.testing.assert_allclose(estimator.get_variable_value("b"), [1], atol=1e-4)
+    with pytest.raises(ValueError, match="None") as caught:  # it computes a loss in every mode
+        estimator.predict(learn.io.numpy_input_fn({"x": x}))
+    assert "labels is None in mode 'infer'" in caught.value.__notes__[0]
 
 
 def test_no_batch_is_lost_or_doubled_and_the_end_of_the_data_ends_training():

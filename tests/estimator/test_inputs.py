@@ -38,6 +38,21 @@ def test_samples_are_shuffled_for_training_or_as_asked():
     assert order("infer", shuffle=True) == order("train")
 
 
+def test_training_draws_resampled_classes_equally_often():
+    labels = np.array(["a"] * 6 + ["b"] * 2)
+    make = numpy_input_fn({"x": np.arange(8)}, labels, 4, num_epochs=2, class_weight="resample")
+    found = [(features["x"], batch) for features, batch in make(mode="train")]
+    x, drawn = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    assert np.unique_counts(drawn).counts.tolist() == [12, 12]
+    assert np.unique_counts(x).counts.tolist() == [2] * 6 + [6] * 2
+    assert x.tolist() != sorted(x.tolist())
+    assert sum(len(batch) for _, batch in make(mode="eval")) == 16
+    with pytest.raises(ValueError, match="pass class_weight=towerpack.class_weights"):
+        numpy_input_fn(X, Y, class_weight="balanced")
+    with pytest.raises(ValueError, match="expected one array of labels"):
+        numpy_input_fn(X, class_weight="resample")
+
+
 def test_data_frames():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"town": ["Ulm", "Bonn"], "age": [3, 4]})

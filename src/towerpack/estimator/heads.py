@@ -126,7 +126,8 @@ class ClassHead(Head):
             raise TypeError(
                 f"expected class_weight as a dict by class, received {class_weight!r}: the labels "
                 "are not known before training. Pass "
-                "class_weight=towerpack.class_weights(labels, 'balanced')"
+                "class_weight=towerpack.class_weights(labels, 'balanced'), or "
+                "class_weight='resample' to numpy_input_fn"
             )
         classes = list(self._vocabulary or range(self.n_classes))
         weights = class_weights(classes, class_weight)

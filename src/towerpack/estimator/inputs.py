@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from towerpack._tensorflow import tf
-from towerpack.dataflow import BatchData, DataFromArrays, MapData, RepeatedData
+from towerpack.dataflow import BatchData, ClassWeightData, DataFromArrays, MapData, RepeatedData
 from towerpack.dataflow.base import DataFlow
+from towerpack.dataflow.classes import RESAMPLE
 from towerpack.estimator.model import call_with
 from towerpack.estimator.spec import ModeKeys
 from towerpack.input_source import InputSource, TensorInput, TFDatasetInput
@@ -101,6 +102,7 @@ def numpy_input_fn(
     batch_size: int = 128,
     num_epochs: int | None = 1,
     shuffle: bool | None = None,
+    class_weight: str | None = None,
 ) -> Callable[..., DataFlow]:
     """An `input_fn` of arrays: batches of `x`, an array or a dict of them, with the labels `y`.
 
@@ -108,22 +110,33 @@ def numpy_input_fn(
     smaller. By default the samples are shuffled for training only, so predictions keep their order.
     The order depends on the epoch, and on the step at which a call of `train` begins.
 
+    With `class_weight='resample'`, training draws every class of `y` equally often: an epoch
+    repeats the samples of the small classes. Weights of classes belong to the classifier.
+
     >>> flow = numpy_input_fn({"x": np.arange(3)}, np.zeros(3), 2)()
     >>> [features["x"].tolist() for features, _ in flow]
     [[0, 1], [2]]
     """
     if batch_size < 1:
         raise ValueError(f"expected a positive batch_size, received {batch_size}")
+    if class_weight not in (None, RESAMPLE):
+        raise ValueError(
+            f"expected class_weight={RESAMPLE!r} or None, received {class_weight!r}: pass "
+            "class_weight=towerpack.class_weights(labels, 'balanced') to the classifier"
+        )
+    if class_weight is not None and (y is None or keras.tree.is_nested(y)):
+        raise ValueError("expected one array of labels as y, to draw its classes equally often")
     element = keras.tree.map_structure(lambda a: None if a is None else np.asarray(a), (x, y, None))
     columns = leaves(element)
 
     def input_fn(mode: str = ModeKeys.EVAL) -> DataFlow:
         shuffled = mode == ModeKeys.TRAIN if shuffle is None else shuffle
-        source = DataFromArrays(*columns, shuffle=shuffled)
+        resampled = class_weight is not None and mode == ModeKeys.TRAIN
+        source = DataFromArrays(*columns, shuffle=shuffled and not resampled)
         source.order_is_chosen = not shuffled
-        flow: DataFlow = source
+        flow: DataFlow = ClassWeightData(source, RESAMPLE) if resampled else source
         if num_epochs != 1:
-            flow = RepeatedData(source, -1 if num_epochs is None else num_epochs)
+            flow = RepeatedData(flow, -1 if num_epochs is None else num_epochs)
         return MapData(BatchData(flow, batch_size, remainder=True), nested)
 
     def nested(batch: Any) -> Any:
@@ -142,6 +155,7 @@ def pandas_input_fn(
     batch_size: int = 128,
     num_epochs: int | None = 1,
     shuffle: bool | None = None,
+    class_weight: str | None = None,
 ) -> Callable[..., DataFlow]:
     """`numpy_input_fn` of a data frame: the features are its columns, by name.
 
@@ -155,7 +169,7 @@ def pandas_input_fn(
         labels = {str(n): _column(y[n]) for n in y.columns} if hasattr(y, "columns") else _column(y)
         if not np.array_equal(np.asarray(x.index), np.asarray(y.index)):
             raise ValueError("expected x and y with the same index")
-    return numpy_input_fn(features, labels, batch_size, num_epochs, shuffle)
+    return numpy_input_fn(features, labels, batch_size, num_epochs, shuffle, class_weight)
 
 
 def _column(series: Any) -> np.ndarray:

@@ -84,7 +84,16 @@ class ModelTower:
         before = step.read_value()
         with recording(context.store) as updates, listed_variables(context.store, step) as metrics:
             optional = {"labels": labels, "mode": mode, **self._optional}
-            spec = checked(call_with(self._model_fn, features, **optional), mode)
+            try:
+                found = call_with(self._model_fn, features, **optional)
+            except Exception as error:
+                if labels is None:
+                    error.add_note(
+                        f"labels is None in mode {mode!r}: for prediction, return "
+                        "EstimatorSpec(mode, predictions=...) before the loss is computed"
+                    )
+                raise
+            spec = checked(found, mode)
         step.assign(before)  # the trainer counts it, whether the train_op does or not
         metrics += metric_variables(spec)
         for variable in metrics:
