@@ -173,19 +173,28 @@ def test_tower_functions(function):
         _ = model.coefs_
 
 
-def test_a_function_as_solver_and_a_trainer_of_several_towers():
+def test_a_function_as_solver():
     X, y = IRIS
     options = {"random_state": 0, "max_iter": 10, "batch_size": 40}
     one = TowerClassifier((8,), solver=tf.keras.optimizers.Adam, **options).fit(X, y)
     plain = TowerClassifier((8,), **options).fit(X, y)
     np.testing.assert_allclose(one.predict_proba(X), plain.predict_proba(X), rtol=1e-3)
-    trainer = towerpack.SyncMultiGPUTrainer
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("this process has one CPU device")
-    several = TowerClassifier((8,), trainer=lambda: trainer(2), **options)
-    several.fit(X, y)
-    np.testing.assert_allclose(several.predict_proba(X), plain.predict_proba(X), rtol=1e-6)
-    np.testing.assert_allclose(several.loss_curve_, plain.loss_curve_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["SyncMultiGPUTrainer", "SyncMultiGPUTrainerReplicated"])
+def test_towers_in_step_learn_what_one_learns(kind):
+    X, y = IRIS
+    weights = np.random.default_rng(0).uniform(0, 2, len(y))
+    model = TowerClassifier((8,), random_state=0, max_iter=10, batch_size=40)
+    one = sklearn.base.clone(model).fit(X, y, weights)
+    model.set_params(trainer=lambda: getattr(towerpack, kind)(2)).fit(X, y, weights)
+    np.testing.assert_allclose(model.predict_proba(X), one.predict_proba(X), rtol=1e-6)
+    np.testing.assert_allclose(model.loss_curve_, one.loss_curve_, rtol=1e-6)
+
+
+def test_towers_that_do_not_work_in_step_are_refused():
+    with pytest.raises(ValueError, match="in step, received a AsyncMultiGPUTrainer"):
+        TowerClassifier(trainer=lambda: towerpack.AsyncMultiGPUTrainer(2)).fit(*IRIS)
 
 
 def test_copies_and_files_hold_what_was_learned(tmp_path):

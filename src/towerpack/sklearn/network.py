@@ -81,8 +81,9 @@ class Network:
         cost = loss = data + penalty
         if form.output == IDENTITY and form.outputs > 1:
             loss = data / form.outputs + penalty  # scikit-learn reports the mean of the outputs
-        loss_sum = store.make(LOSS_SUM, lambda: tf.zeros([], tf.float64), trainable=False)
-        loss_sum.assign_add(tf.cast(loss, tf.float64) * share)
+        # Not a scalar: each of several towers has its own sum, but scalars follow the first.
+        loss_sum = store.make(LOSS_SUM, lambda: tf.zeros([1], tf.float64), trainable=False)
+        loss_sum.assign_add([tf.cast(loss, tf.float64) * share])
         return cost
 
     def logits(self, x: Any) -> Any:

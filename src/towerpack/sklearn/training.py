@@ -19,6 +19,7 @@ from towerpack.sklearn.epochs import Epochs
 from towerpack.sklearn.network import LOGITS, LOSS_SUM, Form, Network, in_chunks
 from towerpack.tower.determinism import drawing_from
 from towerpack.train import SimpleTrainer, SingleCostTrainer
+from towerpack.train.devices import AsyncTowers
 
 MOMENTUM = 0.9
 SOLVERS: dict[str, Callable[[float], Any]] = {
@@ -91,9 +92,9 @@ class Training:
     def take_loss(self) -> float:
         """The loss of the epoch that has ended."""
         sums = [store[LOSS_SUM] for store in self.trainer.stores]
-        loss = float(sum(each.numpy() for each in sums))
+        loss = sum(float(each.numpy()[0]) for each in sums)
         for each in sums:
-            each.assign(0.0)
+            each.assign([0.0])
         return loss
 
 
@@ -172,10 +173,10 @@ def checked_trainer(make: Callable[[], Any] | None) -> SingleCostTrainer | None:
         return None
     if not isinstance(trainer, SingleCostTrainer):
         raise TypeError(f"expected trainer() to return a trainer of one cost, received {trainer!r}")
-    if trainer.ranks.size > 1:
+    if trainer.ranks.size > 1 or isinstance(trainer.replication, AsyncTowers):
         raise ValueError(
-            f"expected a trainer of one process, received a {type(trainer).__name__} of "
-            f"{trainer.ranks.size}; several machines train by launch_train_with_config"
+            "expected a trainer of one process whose towers work in step, received a "
+            f"{type(trainer).__name__}; others train by launch_train_with_config"
         )
     return trainer
 
