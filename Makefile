@@ -24,7 +24,7 @@ PYTEST := -m pytest -n $(WORKERS) --dist loadfile --randomly-seed $(SEED) --hypo
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-deploy test-clusters test-quick test-tf-free test-tf test-trackers soak bench-data bench-augment bench-train bench-distributed bench-checkpoint lint format clean
+.PHONY: help demo test test-deploy test-clusters test-quick test-tf-free test-tf test-trackers soak bench-data bench-augment bench-train bench-sklearn bench-distributed bench-checkpoint lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -75,6 +75,9 @@ bench-data: .venv/.test .venv-peers/.loaders ## compare data loading with torch,
 
 bench-train: .venv/.test .venv-peers/.trainers ## compare training with Keras, torch, Lightning, JAX
 	$(BIN)/python benchmarks/training.py
+
+bench-sklearn: .venv/.test .venv-peers/.estimators ## compare fits with MLPClassifier, skorch, scikeras
+	$(BIN)/python benchmarks/sklearn_fit.py
 
 bench-distributed: .venv/.test .venv-peers/.trainers ## compare two ranks with torch's DDP and gloo
 	$(BIN)/python benchmarks/distributed.py
@@ -147,4 +150,10 @@ TENSORPACK_PYTHON ?= $(shell command -v python3.10)
 .venv-peers/.augment: pyproject.toml
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python $(PIP) --editable '.[image]' albumentations==2.0.8
+	touch $@
+
+.venv-peers/.estimators: pyproject.toml
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python $(PIP) torch==2.13.0 skorch==1.4.0 scikeras==0.13.0 scikit-learn==1.9.1 \
+		'tensorflow-cpu>=2.21,<2.22' 'keras>=3.15,<3.16'
 	touch $@
