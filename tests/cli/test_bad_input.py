@@ -71,6 +71,7 @@ READS = {
     "runs": [("{bad}",)],
     "summary": [("{bad}",)],
     "train": [("{program}", "--settings", "{bad}"), ("{program}", "--resume", "{bad}")],
+    "sweep": [("{bad}", "seed=1,2", "--trials", "1", "--dir", "{new}")],
     "launch": [],  # Python reads the script
     "demo": [],  # these two read nothing
     "env": [],

@@ -176,7 +176,9 @@ def test_tower_functions(function):
 def test_a_function_as_solver():
     X, y = IRIS
     options = {"random_state": 0, "max_iter": 10, "batch_size": 40}
+    tf.keras.optimizers.Adam().build([tf.keras.Variable(1.0)])  # so Keras numbers the next one
     one = TowerClassifier((8,), solver=tf.keras.optimizers.Adam, **options).fit(X, y)
+    assert [name.split("/")[0] for name in one.weights_] == ["layer0"] * 2 + ["layer1"] * 2
     plain = TowerClassifier((8,), **options).fit(X, y)
     np.testing.assert_allclose(one.predict_proba(X), plain.predict_proba(X), rtol=1e-3)
 

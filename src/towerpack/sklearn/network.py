@@ -68,11 +68,12 @@ class Network:
     def tower(self, x: Any, y: Any, weights: Any, factor: Any, share: Any) -> Any:
         """The cost of a batch, which `Epochs` describes; its share is added to `LOSS_SUM`."""
         form, store, context = self.form, VariableStore.current(), get_current_tower_context()
+        before = {GLOBAL_STEP, *store.variables}  # a Keras optimizer has made its own already
         logits = tf.identity(self.logits(x), name=LOGITS)
         if context is None or not context.is_training:
             return tf.zeros([])
         if not self.weight_names:
-            self.weight_names = [name for name in store.variables if name != GLOBAL_STEP]
+            self.weight_names = [name for name in store.variables if name not in before]
         alpha = store.make(ALPHA, lambda: tf.zeros([], form.dtype), trainable=False)
         matrices = [v for v in store.trainable().values() if v.shape.rank > 1]
         norms = [tf.cast(tf.nn.l2_loss(v), form.dtype) for v in matrices]
