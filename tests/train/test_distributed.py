@@ -75,7 +75,7 @@ def test_more_ranks_and_towers_train_like_one_process(ranks, towers, tmp_path):
     check(ranks, towers, FEW, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_two_runs_are_equal_to_the_bit(tmp_path):
     names = ["stateful random numbers", "short last batches"]

@@ -53,7 +53,7 @@ def test_three_ranks_then_one_then_two_train_on_the_stream_of_an_undisturbed_run
         )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_changed_total_batch_is_logged_and_nothing_is_lost_or_repeated(tmp_path):
     first = run(2, 1, TOTAL, 4, "changed", tmp_path)
