@@ -37,7 +37,11 @@ def result(directory):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "within_epoch, kills", [("", [7]), ("1", [6, 9])], ids=["every epoch", "every 2 steps"]
+    "within_epoch, kills",
+    [
+        pytest.param("", [7], id="every epoch", marks=pytest.mark.soak),
+        pytest.param("1", [6, 9], id="every 2 steps"),
+    ],
 )
 def test_a_run_that_is_killed_equals_one_that_was_not_bit_for_bit(tmp_path, within_epoch, kills):
     whole = run(tmp_path / "whole", WITHIN_EPOCH=within_epoch)

@@ -8,12 +8,11 @@ from tests.train.ranks_of_a_test import run_ranks, started
 from towerpack.core.cluster import FATAL_CODE, RESTART_CODE
 
 # Of the cases; soak runs all of them.
-FEW = ["seven steps per call", "synchronized batch norm", "dropout", "own objectives"]
+FEW = ["seven steps per call", "synchronized batch norm", "dropout"]
 MORE = [
     *FEW,
-    "as measured",
+    "own objectives",
     "short last batches",
-    "Keras Adam",
     "float16",
     "embedding",
     "staged",

@@ -100,7 +100,7 @@ class Agent(DataFlow):
             yield batch
 
 
-@pytest.mark.parametrize("options", [{}, {"jit": True}, {"steps_per_call": 4}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"jit": True}], ids=str)
 def test_a_flow_that_waits_for_the_step(options, monkeypatch):
     monkeypatch.setattr("towerpack.train.autotune.FIXED_PATIENCE_SECONDS", MOMENT)
     trainer = SimpleTrainer(**options)
