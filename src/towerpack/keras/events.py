@@ -111,9 +111,12 @@ class KerasEvents(Callback):
                 bar.on_train_batch_end(self.local_step)
             return
         left = self.trainer.steps_per_epoch - 1 - self.local_step
-        if left and (self.local_step + 1) % int(self.model.steps_per_execution):
+        size = int(self.model.steps_per_execution)
+        if left and (self.local_step + 1) % size:
             return
-        self.list.on_train_batch_end(self.local_step, self.tower.results())
+        # Keras counts as if the last execution of an epoch were complete.
+        number = self.local_step // size * size + size - 1
+        self.list.on_train_batch_end(number, self.tower.results())
         if left and self.model.stop_training:
             self.end_epoch()
             self._stop()
