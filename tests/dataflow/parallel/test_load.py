@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import platform
@@ -156,9 +157,11 @@ def test_workers_use_freed_memory_again():
 
 
 def test_memory_of_a_process_alone():
+    gc.collect()
     before = private_memory()
     kept = bytearray(50_000_000)
-    assert 50_000_000 <= private_memory() - before < 100_000_000
+    # What earlier tests of this process have left may be freed meanwhile.
+    assert 40_000_000 < private_memory() - before < 100_000_000
     del kept
 
 
